@@ -1,6 +1,7 @@
 //! Elements by their positions: taken, put in their places, marked.
 
 mod card;
+mod put_back;
 
 use opsmith::dtype::{bf16, f16};
 use opsmith::memory;
@@ -151,7 +152,7 @@ impl Linear for Gathering {
     fn backward(&self, context: &OpKernelContext<'_>) -> Result<()> {
         if crate::card::is_on_card(context) {
             let (axis, shape) = self.axis_and_shape(context, context.input_shape(0)?)?;
-            return card::put_back(context, axis, last_input(context, &shape)?);
+            return put_back::put_back(context, axis, last_input(context, &shape)?);
         }
         let rows = self.rows(context, context.input_shape(0)?)?;
         let gradient = last_input(context, &rows.shape)?;

@@ -1,18 +1,13 @@
 //! Elements by their positions, on a card.
 
-use opsmith::cuda::{CudaCall, Index, Source, Structure, index_of};
+use opsmith::cuda::{CudaCall, Source, Structure, index_of};
 use opsmith::prelude::*;
-use opsmith::space::{Extents, IndexSpace, Layout, Strides};
+use opsmith::space::{IndexSpace, Layout, Strides};
 
 use crate::card::name;
 use crate::moved_on_card::name as name_of_size;
 
-static SOURCE: Source = Source::new("positions.cu", include_str!("positions.cu")).beside(file!());
-
-/// The threads of a block that puts elements back.
-const THREADS: usize = 256;
-/// So many blocks keep every card busy.
-const MOST_BLOCKS: usize = 1 << 16;
+pub(super) static SOURCE: Source = Source::new("positions.cu", include_str!("positions.cu")).beside(file!());
 
 /// A tensor's strides over the dims of a result that has those of `indices` in place of dim `axis`: of the dims of the tensor
 /// itself, or of those of the positions.
@@ -48,35 +43,6 @@ pub(super) fn take(context: &OpKernelContext<'_>, axis: usize, shape: &[usize]) 
     let launch = launch.raw(&step_along.finish_without_address()).space(&space, 2, index);
     // SAFETY: these are the kernel's parameters; the space and the positions, which are looked at, stay in the tensors, which are on
     // the call's card.
-    unsafe { launch.launch() }
-}
-
-/// Makes output 0, of the shape of input 0, of sums of what was taken from each place: of `gradient`, which has the result's shape.
-pub(super) fn put_back(context: &OpKernelContext<'_>, axis: usize, gradient: TensorView<'_>) -> Result<()> {
-    let (shape, indices) = (context.input_shape(0)?, context.input("indices")?);
-    let output = context.allocate_output(0, shape)?;
-    let behind = axis + indices.rank();
-    let without = |dims: &[usize]| -> Extents { [&dims[..axis], &dims[behind..]].concat().into() };
-    let kept_strides = [&gradient.strides()[..axis], &gradient.strides()[behind..]].concat();
-    let kept_shape = without(gradient.shape());
-    let kept = IndexSpace::new(&kept_shape, &[Layout { shape: &kept_shape, strides: &kept_strides }])?;
-    let of_terms = &gradient.strides()[axis..behind];
-    let terms = IndexSpace::new(
-        indices.shape(),
-        &[Layout { shape: indices.shape(), strides: of_terms }, indices.layout()],
-    )?;
-    let index = index_of(&[&kept, &terms], 1, output.num_elements());
-    let index = if index_of(&[&terms], 2, 0) == index { index } else { Index::Bits64 };
-    let (dim, inner) = (shape[axis], shape[axis + 1..].iter().product());
-    let blocks = dim.saturating_mul(kept.len().div_ceil(THREADS)).min(MOST_BLOCKS);
-    let kernel =
-        format!("put_back<{}, {}, {}>", name(gradient.dtype())?, name(indices.dtype())?, index.name());
-    let call = CudaCall::new(context, &SOURCE);
-    let launch = call.kernel(kernel).grid([blocks, 1, 1]).block([THREADS as u32, 1, 1]);
-    let launch = launch.address(gradient.data_ptr().cast()).address(indices.data_ptr().cast());
-    let launch = launch.address(output.data_ptr().cast_const().cast()).index(dim, index).index(inner, index);
-    let launch = launch.space(&kept, 1, index).space(&terms, 2, index);
-    // SAFETY: these are the kernel's parameters; the spaces stay in the tensors, which are on the call's card.
     unsafe { launch.launch() }
 }
 
@@ -147,6 +113,24 @@ mod tests {
         compare::<f32>(|| call::<Gather>().input(&row).input(&none), "y")?;
         let nothing = Array1::<f32>::zeros(0);
         compare::<f32>(|| gradient::<Gather>(1).input(&row).input(&none).input(&nothing), "x_grad")
+    }
+
+    #[test]
+    fn many_positions_are_put_back_in_their_order() -> Result<()> {
+        // Several blocks, several digits, places with none, few and many positions, and one that all share.
+        let spread =
+            |dim: i64| Array1::from_shape_fn(9000, move |n| (n as i64 * n as i64 * 7) % dim - dim / 2);
+        let (table, vector) = (Array::<f32, _>::zeros((300, 3)), Array1::<f64>::zeros(5000));
+        let gradients = Array::from_shape_fn((9000, 3), |(n, k)| (n % 11 + k) as f32);
+        let form = || gradient::<Gather>(1).input(&table);
+        for indices in [spread(300), spread(7), spread(1)] {
+            compare::<f32>(|| form().input(&indices).input(&gradients), "x_grad")?;
+            let short = indices.mapv(|at| at as i32);
+            let (short, gradients) = (short.slice(s![..;-3]), gradients.slice(s![..;3, ..]));
+            compare::<f32>(|| form().input(&short).input(&gradients), "x_grad")?;
+        }
+        let (indices, gradients) = (spread(5000), gradients.column(0).mapv(f64::from));
+        compare::<f64>(|| gradient::<Gather>(1).input(&vector).input(&indices).input(&gradients), "x_grad")
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Random numbers on a card.
 
-use opsmith::cuda::{CudaCall, Source, Structure, index_of};
+use opsmith::cuda::{CudaCall, Source, Structure, index_of, lanes_along};
 use opsmith::prelude::*;
 use opsmith::space::IndexSpace;
 
@@ -47,11 +47,13 @@ pub(super) fn draw(
     draw.numbers.iter().for_each(|&number| {
         numbers.double(number);
     });
-    let call = CudaCall::new(context, &SOURCE);
-    let launch = call.kernel(kernel).for_each(space.len().div_ceil(4 / draw.words));
+    let (call, each) = (CudaCall::new(context, &SOURCE), 4 / draw.words);
+    let tensors = [(from, dtype.size()), (output.data_ptr().cast_const(), output.dtype().size())];
+    let lanes = lanes_along(&space, each, &tensors, 1);
+    let launch = call.kernel(kernel).for_each(space.len().div_ceil(each));
     let launch = launch.address(seed.data_ptr().cast()).address(offset.data_ptr().cast());
     let launch = launch.address(from.cast()).address(output.data_ptr().cast_const().cast());
-    let launch = launch.raw(&numbers.finish()).space(&space, 1, index);
+    let launch = launch.raw(&numbers.finish()).space_in_packs(&space, 1, index, lanes);
     // SAFETY: these are the kernel's parameters: two numbers, a tensor that the space stays in, and the output, on the call's card.
     unsafe { launch.launch() }
 }

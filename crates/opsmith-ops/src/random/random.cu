@@ -122,18 +122,23 @@ struct dropout {
     }
 };
 
-// A block of the generator has 4 / Words elements. `x` has one for each, or is not looked at.
+// A block of the generator has 4 / Words elements. `x` has one for each, or is not looked at. They are read and written at once where
+// the space says so.
 template <typename Draw, int Words, typename X, typename Z, typename Index>
 __global__ void drawn(const long long *seed, const long long *offset, const X *x, Z *z, Numbers numbers, opsmith::Space<Index, 1> space) {
     const int each = 4 / Words;
     OPSMITH_GRID_LOOP(Index, at, (space.count + each - 1) / each) {
         const Block block((Word2)*offset + (Word2)at, (Word2)*seed);
+        const auto draw = [&](int n, X own) { return Draw::template of<Z, Words>(block.template of<Words>(n), own, numbers); };
+        const Index first = at * each;
+        if (space.lanes == each && space.count - first >= each) {
+            const auto from = opsmith::read<each>(x, space[first].at[0], space.strides[0][0]);
+            opsmith::Pack<Z, each> to;
 #pragma unroll
-        for (int n = 0; n < each; n++) {
-            const Index i = at * each + n;
-            if (i < space.count) {
-                z[i] = Draw::template of<Z, Words>(block.template of<Words>(n), x[space[i].at[0]], numbers);
-            }
+            for (int n = 0; n < each; n++) to.lane[n] = draw(n, from.lane[n]);
+            opsmith::write(z, first, to);
+        } else {
+            for (int n = 0; n < each && first + n < space.count; n++) z[first + n] = draw(n, x[space[first + n].at[0]]);
         }
     }
 }

@@ -52,9 +52,10 @@ impl Call<'_> {
     /// # Errors
     /// As [`launches`](Self::launches), and the compiler's messages.
     pub fn compile_for_cuda(self) -> Result<Vec<String>> {
-        let Some(nvrtc) = nvrtc() else { return Ok(Vec::new()) };
+        let nvrtc = nvrtc();
         let mut kernels = Vec::new();
         self.launches(&mut |launch| {
+            let Some(nvrtc) = nvrtc else { return Ok(()) };
             compile_everywhere(nvrtc, launch)?;
             kernels.push(launch.kernel.clone());
             Ok(())
