@@ -100,6 +100,12 @@ fn is_writable(memory: &Bound<'_, PyMemoryView>) -> bool {
 }
 
 fn is_literal(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if object.is_exact_instance_of::<PyFloat>()
+        || object.is_exact_instance_of::<PyInt>()
+        || object.is_exact_instance_of::<PyList>()
+    {
+        return Ok(true);
+    }
     // NumPy's scalars derive from Python's numbers, and have a dtype of their own.
     let module = object.get_type().getattr("__module__").and_then(|module| module.extract::<String>());
     let is_numpy_scalar = unless_refused(object.py(), module)?.is_some_and(|module| module == "numpy");
@@ -275,6 +281,9 @@ impl<'py> Natural<'py> {
         let is_empty = self.is_empty();
         if !fits(natural, dtype) && !is_empty {
             return Err(place.invalid(py, format!("must be {dtype}, got {}", describe(&self.literal)?)));
+        }
+        if natural == dtype && dtype != DType::String {
+            return Ok(self.array);
         }
         let numpy = py.import("numpy")?;
         let descriptor = if dtype == DType::String {
