@@ -30,7 +30,7 @@ def cases(options: Options) -> Iterator[Case]:
     import torch
 
     torch.manual_seed(0)
-    ops = opsmith.load(options.libraries / "libopsmith_ops.so")
+    ops = opsmith.load(options.library("opsmith_ops"))
     for size in SIZES:
         suites = (random, along, positions, windows)
         for name, calls in (case for suite in suites for case in suite(ops, size)):
