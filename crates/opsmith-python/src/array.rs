@@ -46,6 +46,11 @@ impl Elements {
         self.dtype
     }
 
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.extents[..self.rank].contains(&0)
+    }
+
     /// Whether the array may be written.
     pub(crate) fn is_writable(&self) -> bool {
         self.writable
@@ -140,6 +145,20 @@ pub(crate) fn is_array(object: &Bound<'_, PyAny>) -> bool {
     let ndarray = NDARRAY.load(Ordering::Relaxed);
     // SAFETY: both are valid; the type is not null once NumPy was needed.
     !ndarray.is_null() && unsafe { ffi::PyObject_TypeCheck(object.as_ptr(), ndarray) != 0 }
+}
+
+/// What `numpy.asarray` makes of an object. NumPy must have been needed before.
+///
+/// # Errors
+/// What NumPy raised.
+pub(crate) fn from_any<'py>(object: &Bound<'py, PyAny>, dtype: Option<DType>) -> PyResult<Bound<'py, PyAny>> {
+    let py = object.py();
+    let descriptor = dtype.map_or(Ok(null_mut()), |dtype| dtypes::descriptor(py, dtype))?;
+    // SAFETY: the object is alive; the call takes the reference to the descriptor, which may be null.
+    unsafe {
+        let array = PY_ARRAY_API.PyArray_FromAny(py, object.as_ptr(), descriptor, 0, 0, 0, null_mut());
+        Bound::from_owned_ptr_or_err(py, array)
+    }
 }
 
 /// A dense array over memory that it does not own yet.

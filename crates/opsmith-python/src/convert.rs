@@ -9,9 +9,10 @@ use pyo3::types::{
     PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple,
 };
 
-use crate::array::is_array;
+use crate::array::{Look, from_any, is_array, look};
 use crate::dtypes;
 use crate::errors::{caused, to_python, unless_refused};
+use crate::kinds::is_plain;
 use crate::python_values::{describe, text_to_bytes, type_name};
 
 /// DLPack's device types whose memory a CPU can read: CPU, and memory that CUDA or ROCm pinned or manages.
@@ -100,10 +101,7 @@ fn is_writable(memory: &Bound<'_, PyMemoryView>) -> bool {
 }
 
 fn is_literal(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    if object.is_exact_instance_of::<PyFloat>()
-        || object.is_exact_instance_of::<PyInt>()
-        || object.is_exact_instance_of::<PyList>()
-    {
+    if is_plain(object) {
         return Ok(true);
     }
     // NumPy's scalars derive from Python's numbers, and have a dtype of their own.
@@ -224,6 +222,10 @@ fn to_text(array: &Bound<'_, PyAny>, invalid: impl Fn(String) -> PyErr) -> PyRes
 pub(crate) struct Natural<'py> {
     literal: Bound<'py, PyAny>,
     array: Bound<'py, PyAny>,
+    /// The dtype that NumPy gives it; `None` for one that no op takes.
+    pub(crate) dtype: Option<DType>,
+    /// Whether it is a list without elements, which says nothing of their dtype.
+    pub(crate) is_empty: bool,
 }
 
 impl<'py> Natural<'py> {
@@ -231,24 +233,20 @@ impl<'py> Natural<'py> {
     /// `InvalidArgumentError` for nested lists of different lengths.
     pub(crate) fn new(place: &TensorArgument<'_>, literal: Bound<'py, PyAny>) -> PyResult<Natural<'py>> {
         let py = literal.py();
-        let numpy = py.import("numpy")?;
-        let array = numpy.call_method1("asarray", (&literal,)).or_else(|error| {
+        let array = from_any(&literal, None).or_else(|error| {
             // A list of `bytes` and `str` would have to be ASCII.
             let is_text = error.is_instance_of::<PyUnicodeError>(py);
-            if is_text { numpy.call_method1("asarray", (&literal, "O")) } else { Err(error) }
+            if is_text { py.import("numpy")?.call_method1("asarray", (&literal, "O")) } else { Err(error) }
         });
         let array = array.map_err(|error| caused(py, place.wrong("cannot be read as an array"), error))?;
-        Ok(Natural { literal, array })
-    }
-
-    /// Whether it is a list without elements, which says nothing of their dtype.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.array.getattr("size").and_then(|size| size.extract::<usize>()).is_ok_and(|size| size == 0)
-    }
-
-    /// The dtype that NumPy gives it; `None` for one that no op takes.
-    pub(crate) fn dtype(&self) -> PyResult<Option<DType>> {
-        our_dtype(&self.array.getattr("dtype")?)
+        let (dtype, is_empty) = match look(py, &array.as_borrowed()) {
+            Look::Ready(elements) => (Some(elements.dtype()), elements.is_empty()),
+            _ => {
+                let size: usize = array.getattr("size")?.extract()?;
+                (our_dtype(&array.getattr("dtype")?)?, size == 0)
+            }
+        };
+        Ok(Natural { literal, array, dtype, is_empty })
     }
 
     /// The dtype that NumPy gives all of them together.
@@ -256,10 +254,14 @@ impl<'py> Natural<'py> {
     where
         'py: 'a,
     {
-        let arrays: Vec<&Bound<'py, PyAny>> = naturals.map(|natural| &natural.array).collect();
-        let Some(first) = arrays.first() else { return Ok(None) };
-        let py = first.py();
-        let dtypes = arrays.iter().map(|array| array.getattr("dtype")).collect::<PyResult<Vec<_>>>()?;
+        let all: Vec<&Natural<'py>> = naturals.collect();
+        let Some(first) = all.first() else { return Ok(None) };
+        if first.dtype != Some(DType::String) && all.iter().all(|natural| natural.dtype == first.dtype) {
+            return Ok(first.dtype);
+        }
+        let py = first.array.py();
+        let dtypes =
+            all.iter().map(|natural| natural.array.getattr("dtype")).collect::<PyResult<Vec<_>>>()?;
         let common = py.import("numpy")?.call_method1("result_type", PyTuple::new(py, dtypes)?)?;
         our_dtype(&common)
     }
@@ -274,30 +276,23 @@ impl<'py> Natural<'py> {
         dtype: Option<DType>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = self.array.py();
-        let (Some(natural), Some(dtype)) = (self.dtype()?, dtype) else {
+        let (Some(natural), Some(dtype)) = (self.dtype, dtype) else {
             let dtype = self.array.getattr("dtype")?;
             return Err(place.invalid(py, format!("has values of dtype {dtype}, which no op takes")));
         };
-        let is_empty = self.is_empty();
-        if !fits(natural, dtype) && !is_empty {
-            return Err(place.invalid(py, format!("must be {dtype}, got {}", describe(&self.literal)?)));
-        }
         if natural == dtype && dtype != DType::String {
             return Ok(self.array);
         }
-        let numpy = py.import("numpy")?;
-        let descriptor = if dtype == DType::String {
+        if !fits(natural, dtype) && !self.is_empty {
+            return Err(place.invalid(py, format!("must be {dtype}, got {}", describe(&self.literal)?)));
+        }
+        let array = match dtype {
             // Arrays of fixed-width text drop NULs at the end.
-            "O".into_pyobject(py)?.into_any()
-        } else {
-            let descriptor = dtypes::descriptor(py, dtype)?;
-            // SAFETY: the descriptor is a new reference.
-            unsafe { Bound::from_owned_ptr(py, descriptor.cast()) }
+            DType::String => py.import("numpy")?.call_method1("asarray", (&self.literal, "O")),
+            _ => from_any(&self.literal, Some(dtype)),
         };
-        let array = numpy
-            .call_method1("asarray", (&self.literal, descriptor))
-            .map_err(|error| caused(py, place.wrong(format!("cannot be {dtype}")), error))?;
-        if is_integer(dtype) && !is_empty && !equal(&array, &self.array)? {
+        let array = array.map_err(|error| caused(py, place.wrong(format!("cannot be {dtype}")), error))?;
+        if is_integer(dtype) && !self.is_empty && !equal(&array, &self.array)? {
             let got = describe(&self.literal)?;
             return Err(place.invalid(py, format!("must be {dtype}, which cannot hold {got}")));
         }

@@ -176,8 +176,8 @@ impl<'py> Inputs<'py> {
             let same = |arg: &ArgDef| arg.dtype == ArgType::Attr(attr);
             if known[attr].is_none() {
                 let naturals = literals.iter().filter(|(_, arg, ..)| same(arg)).map(|(.., natural)| natural);
-                let says = naturals.clone().any(|natural| !natural.is_empty());
-                let telling = naturals.filter(|natural| !says || !natural.is_empty());
+                let says = naturals.clone().any(|natural| !natural.is_empty);
+                let telling = naturals.filter(|natural| !says || !natural.is_empty);
                 let common = Natural::common(telling).map_err(|error| {
                     let name = &signature.attrs[attr].name;
                     let text = format!("the inputs of dtype `{name}` have no common one");
@@ -190,7 +190,7 @@ impl<'py> Inputs<'py> {
             let dtype = match arg.dtype {
                 ArgType::Fixed(dtype) => Some(dtype),
                 ArgType::Attr(attr) => known[attr],
-                ArgType::List(attr) => choose(signature, attr, natural.dtype()?, natural.is_empty()),
+                ArgType::List(attr) => choose(signature, attr, natural.dtype, natural.is_empty),
             };
             let array = natural.into_array(&place, dtype)?;
             self.elements[at] = Some(self.keep(&place, array)?);

@@ -3,7 +3,7 @@
 use opsmith_core::fork::Mutex;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyType, PyTypeMethods};
+use pyo3::types::{PyFloat, PyInt, PyList, PyType, PyTypeMethods};
 
 use crate::errors::unless_refused;
 
@@ -17,11 +17,21 @@ const MOST: usize = 64;
 /// Types that belong to a framework, kept alive so that their addresses stay theirs.
 static FOREIGN: Mutex<Vec<Py<PyType>>> = Mutex::new(Vec::new());
 
+/// Whether `object` is one of Python's own numbers or lists, of no class derived from them.
+pub(crate) fn is_plain(object: &Bound<'_, PyAny>) -> bool {
+    object.is_exact_instance_of::<PyFloat>()
+        || object.is_exact_instance_of::<PyInt>()
+        || object.is_exact_instance_of::<PyList>()
+}
+
 /// Whether `object` is a framework's tensor, or of a class derived from one.
 ///
 /// # Errors
 /// What the class raises that is no answer.
 pub(crate) fn is_foreign(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if is_plain(object) {
+        return Ok(false);
+    }
     // SAFETY: every object has a type.
     let address = unsafe { ffi::Py_TYPE(object.as_ptr()) };
     let known = |kind: &Py<PyType>| kind.as_ptr().cast() == address;
