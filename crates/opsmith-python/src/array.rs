@@ -147,6 +147,17 @@ pub(crate) fn is_array(object: &Bound<'_, PyAny>) -> bool {
     !ndarray.is_null() && unsafe { ffi::PyObject_TypeCheck(object.as_ptr(), ndarray) != 0 }
 }
 
+/// Whether `object` is one of NumPy's scalars.
+pub(crate) fn is_scalar(object: &Bound<'_, PyAny>) -> bool {
+    let is_there = !NDARRAY.load(Ordering::Relaxed).is_null();
+    // SAFETY: NumPy is imported; both are valid.
+    let is_it = || unsafe {
+        let kind = get_type_object(object.py(), NpyTypes::PyGenericArrType_Type);
+        ffi::PyObject_TypeCheck(object.as_ptr(), kind) != 0
+    };
+    is_there && is_it()
+}
+
 /// What `numpy.asarray` makes of an object. NumPy must have been needed before.
 ///
 /// # Errors

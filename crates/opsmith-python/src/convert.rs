@@ -9,7 +9,7 @@ use pyo3::types::{
     PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple,
 };
 
-use crate::array::{Look, from_any, is_array, look};
+use crate::array::{Look, from_any, is_array, is_scalar, look};
 use crate::dtypes;
 use crate::errors::{caused, to_python, unless_refused};
 use crate::kinds::is_plain;
@@ -59,11 +59,14 @@ pub(crate) fn to_array<'py>(
     object: &Bound<'py, PyAny>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = object.py();
-    if is_literal(object)? {
+    if is_literal(object) {
         return Ok(None);
     }
-    let numpy = py.import("numpy")?;
     let unreadable = |error| caused(py, place.wrong("cannot be read as an array"), error);
+    if is_scalar(object) && !place.is_ref() {
+        return from_any(object, None).map(Some).map_err(unreadable);
+    }
+    let numpy = py.import("numpy")?;
     if is_array(object) {
         // Of subclasses too, such as the one of `numpy.ma.masked`.
         if type_name(object) != "ndarray" && object.is_instance(&masked_arrays(py)?)? {
@@ -100,22 +103,18 @@ fn is_writable(memory: &Bound<'_, PyMemoryView>) -> bool {
     memory.getattr("readonly").and_then(|readonly| readonly.extract()).is_ok_and(|readonly: bool| !readonly)
 }
 
-fn is_literal(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    if is_plain(object) {
-        return Ok(true);
-    }
-    // NumPy's scalars derive from Python's numbers, and have a dtype of their own.
-    let module = object.get_type().getattr("__module__").and_then(|module| module.extract::<String>());
-    let is_numpy_scalar = unless_refused(object.py(), module)?.is_some_and(|module| module == "numpy");
-    Ok(!is_numpy_scalar
-        && (object.is_instance_of::<PyFloat>()
-            || object.is_instance_of::<PyInt>()
-            || object.is_instance_of::<PyBool>()
-            || object.is_instance_of::<PyComplex>()
-            || object.is_instance_of::<PyList>()
-            || object.is_instance_of::<PyTuple>()
-            || object.is_instance_of::<PyString>()
-            || object.is_instance_of::<PyBytes>()))
+/// Whether it is one of Python's own; NumPy's scalars derive from its numbers, and have a dtype of their own.
+fn is_literal(object: &Bound<'_, PyAny>) -> bool {
+    is_plain(object)
+        || !is_scalar(object)
+            && (object.is_instance_of::<PyFloat>()
+                || object.is_instance_of::<PyInt>()
+                || object.is_instance_of::<PyBool>()
+                || object.is_instance_of::<PyComplex>()
+                || object.is_instance_of::<PyList>()
+                || object.is_instance_of::<PyTuple>()
+                || object.is_instance_of::<PyString>()
+                || object.is_instance_of::<PyBytes>())
 }
 
 /// An array that shares the memory of an object with the DLPack protocol and keeps the object's capsule.

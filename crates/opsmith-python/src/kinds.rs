@@ -5,6 +5,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyInt, PyList, PyType, PyTypeMethods};
 
+use crate::array::is_scalar;
 use crate::errors::unless_refused;
 
 /// The packages whose tensors are not ours to read: the fallback of an op takes them.
@@ -29,7 +30,7 @@ pub(crate) fn is_plain(object: &Bound<'_, PyAny>) -> bool {
 /// # Errors
 /// What the class raises that is no answer.
 pub(crate) fn is_foreign(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    if is_plain(object) {
+    if is_plain(object) || is_scalar(object) {
         return Ok(false);
     }
     // SAFETY: every object has a type.
