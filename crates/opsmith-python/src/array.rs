@@ -105,8 +105,7 @@ pub(crate) fn need_numpy(py: Python<'_>) -> PyResult<()> {
 /// Looks at `object`. Cheap: no attribute is looked up and nothing is imported.
 #[inline]
 pub(crate) fn look(py: Python<'_>, object: &Borrowed<'_, '_, PyAny>) -> Look {
-    // SAFETY: every object has a type.
-    if unsafe { ffi::Py_TYPE(object.as_ptr()) } != NDARRAY.load(Ordering::Relaxed) {
+    if !is_exactly_array(object) {
         return Look::Other;
     }
     // SAFETY: the object is exactly a `numpy.ndarray`, whose fields these are.
@@ -145,6 +144,12 @@ pub(crate) fn is_array(object: &Bound<'_, PyAny>) -> bool {
     let ndarray = NDARRAY.load(Ordering::Relaxed);
     // SAFETY: both are valid; the type is not null once NumPy was needed.
     !ndarray.is_null() && unsafe { ffi::PyObject_TypeCheck(object.as_ptr(), ndarray) != 0 }
+}
+
+/// Whether `object` is an array, of no subclass.
+pub(crate) fn is_exactly_array(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: every object has a type.
+    unsafe { ffi::Py_TYPE(object.as_ptr()) == NDARRAY.load(Ordering::Relaxed) }
 }
 
 /// Whether `object` is one of NumPy's scalars.

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use smallvec::SmallVec;
 
-use crate::array::{Elements, Look, look, need_numpy};
+use crate::array::{Elements, Look, is_exactly_array, look, need_numpy};
 use crate::convert::{self, Natural, TensorArgument};
 use crate::errors::{caused, to_python};
 use crate::python_values::type_name;
@@ -118,6 +118,9 @@ impl<'a, 'py> Item<'a, 'py> {
     ) -> PyResult<Option<Item<'a, 'py>>> {
         if object.is_none() && position.is_none() {
             return Ok(Some(Item { arg, position, value: Value::Absent }));
+        }
+        if is_exactly_array(&object) {
+            return Ok(Some(Item { arg, position, value: Value::Array(object) }));
         }
         if crate::kinds::is_foreign(&object)? {
             return Ok(None);
