@@ -88,11 +88,11 @@ def along(ops: Any, size: int) -> Iterator[tuple[str, Calls]]:
     )
     same(ops.top_k(x, k=8)[0], x.topk(8).values)
     yield "top_k, 8 of 64", {OURS: lambda: ops.top_k(x, k=8), PYTORCH: lambda: x.topk(8)}
-    same(ops.arg_max(x, axis=-1), x.argmax(-1))
+    same(ops.arg_max(x, axes=[-1]), x.argmax(-1))
     yield (
         "arg_max, rows of 64",
         {
-            OURS: lambda: ops.arg_max(x, axis=-1),
+            OURS: lambda: ops.arg_max(x, axes=[-1]),
             PYTORCH: lambda: x.argmax(-1),
             NUMPY: lambda: array.argmax(-1),
         },

@@ -56,8 +56,13 @@ _TENSOR_TYPES = {
 _TENSOR_METHODS = {"TensorFlow": "__tf_tensor__", "JAX": "__jax_array__"}
 
 
+_PYTHON_S_OWN = frozenset((bool, int, float, complex, str, bytes, list, tuple))
+
+
 def framework_of(value: object) -> str | None:
     """The framework whose tensor this is; `None` for lists, scalars and anything else."""
+    if type(value) in _PYTHON_S_OWN:
+        return None
     for framework, (module_name, names) in _TENSOR_TYPES.items():
         module = sys.modules.get(module_name)
         if module is None:

@@ -34,6 +34,7 @@ def function(loaded: Loaded, op: TorchOp, gradient: TorchOp | None) -> Callable[
         "Tensor": torch.Tensor,
         "PLAIN": _eager.PLAIN,
         "general": partial(_dispatch.call, loaded, op.definition),
+        "beside": partial(_beside_tensors, _kinds_of(op.definition)),
         "tensors": partial(tensors, op.definition),
         "compiling": torch.compiler.is_dynamo_compiling,
     }
@@ -50,7 +51,10 @@ def function(loaded: Loaded, op: TorchOp, gradient: TorchOp | None) -> Callable[
         listed = f"({', '.join(inputs)},)"
         lines.append(f"    if not ({' and '.join(checks)}):")
         # The package's dispatch is not for Dynamo to trace.
-        lines.append(f"        if not compiling(): return general({listed}, {given})")
+        lines.append("        if not compiling():")
+        lines.append(f"            ready = beside({listed})")
+        lines.append(f"            if ready is None: return general({listed}, {given})")
+        lines.append(f"            return call(*ready{''.join(f', {a}' for a in attrs.values())})")
         lines.append(f"        {listed} = tensors({listed})")
     lines.append(f"    return overload({arguments})")
     exec(compile("\n".join(lines), f"<opsmith {op.qualified_name}>", "exec"), names)
@@ -83,6 +87,59 @@ def _conversion(attr: Attr, name: str, convert: str) -> str:
     if exact is None or attr.is_list:
         return f"{name} = {convert}({name})"
     return f"if type({name}) is not {exact}: {name} = {convert}({name})"
+
+
+_CPU = torch.device("cpu")
+
+_RANKS = {bool: 0, int: 1, float: 2}
+"""Python's own numbers; each kind holds those before it."""
+
+
+def _kinds_of(op: Op) -> list[tuple[str | None, torch.dtype | None]]:
+    """Of each input the attribute that its dtype is, or the dtype that it must have; neither where it takes
+    no number."""
+    return [
+        (None, None)
+        if arg.ref or arg.is_list
+        else (arg.type_attr, getattr(torch, arg.dtype) if arg.dtype else None)
+        for arg in op.inputs
+    ]
+
+
+def _beside_tensors(
+    kinds: Sequence[tuple[str | None, torch.dtype | None]], inputs: Sequence[Any]
+) -> list[Value] | None:
+    """What `tensors` makes of plain numbers beside tensors in host memory, sooner; `None` for anything
+    else, and for numbers that do not fit."""
+    by_attr: dict[str | None, torch.dtype] = {}
+    for (type_attr, _), value in zip(kinds, inputs, strict=True):
+        if isinstance(value, torch.Tensor):
+            if type(value) not in _eager.PLAIN or not value.is_cpu:
+                return None
+            by_attr.setdefault(type_attr, value.dtype)
+        elif value is not None and type(value) not in _RANKS:
+            return None
+    if not by_attr:
+        return None
+    ready = list(inputs)
+    for at, ((type_attr, fixed), value) in enumerate(zip(kinds, inputs, strict=True)):
+        rank = _RANKS.get(type(value))
+        if rank is None:
+            continue
+        dtype = fixed or (by_attr.get(type_attr) if type_attr else None)
+        if dtype is None or rank > _rank_of(dtype):
+            return None
+        try:
+            ready[at] = torch.scalar_tensor(value, dtype=dtype, device=_CPU)
+        except (RuntimeError, OverflowError):
+            return None
+    return ready
+
+
+def _rank_of(dtype: torch.dtype) -> int:
+    if dtype.is_floating_point or dtype.is_complex:
+        return 2
+    return 0 if dtype is torch.bool else 1
 
 
 def tensors(op: Op, inputs: Sequence[Any]) -> list[Value]:
