@@ -101,7 +101,7 @@ def _kinds_of(op: Op) -> list[tuple[str | None, torch.dtype | None]]:
     return [
         (None, None)
         if arg.ref or arg.is_list
-        else (arg.type_attr, getattr(torch, arg.dtype) if arg.dtype else None)
+        else (arg.type_attr, getattr(torch, arg.dtype, None) if arg.dtype else None)
         for arg in op.inputs
     ]
 
