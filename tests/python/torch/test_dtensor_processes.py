@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch.multiprocessing as multiprocessing
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """All processes at once: each of them imports PyTorch."""
     folder = tmp_path_factory.mktemp("processes")
 
@@ -21,7 +21,11 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         return multiprocessing.spawn(function, (str(folder),), dtensor_workers.WORLD, join=False)
 
     functions = (dtensor_workers.work, dtensor_workers.fail_in_one, dtensor_workers.miss_in_one)
-    return {"folder": folder, **{function.__name__: start(function) for function in functions}}
+    contexts = {function.__name__: start(function) for function in functions}
+    yield {"folder": folder, **contexts}
+    # Some wait for ever, where the test of how they fail is not run.
+    for process in (process for context in contexts.values() for process in context.processes):
+        process.terminate()
 
 
 @pytest.fixture(scope="module")
