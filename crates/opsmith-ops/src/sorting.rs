@@ -20,8 +20,11 @@ ops! {
     TopK = top_k(), with &[|| gradient("TopK", true, false), || second_gradient("TopK", false)];
 }
 
-/// A number as an integer of the same order: so numbers of all dtypes are sorted by one function.
+/// A number as an integer of the same order: so numbers of all dtypes are sorted by two functions.
 trait Ordered: Element {
+    /// Whether the integer has 32 bits.
+    const IS_SHORT: bool = size_of::<Self>() <= 4;
+
     /// The integer; that of NaN is the largest.
     fn key(self) -> u64;
 }
@@ -29,6 +32,7 @@ trait Ordered: Element {
 macro_rules! ordered {
     ($($ty:ty: |$x:ident| $key:expr;)*) => {$(
         impl Ordered for $ty {
+            #[inline]
             fn key(self) -> u64 {
                 let $x = self;
                 $key
@@ -38,28 +42,32 @@ macro_rules! ordered {
 }
 
 /// The sign bit turns what is signed into what is not.
-fn signed(x: i64) -> u64 {
-    x.cast_unsigned() ^ (1 << 63)
+fn short(x: i32) -> u64 {
+    (x.cast_unsigned() ^ (1 << 31)).into()
+}
+
+fn short_float(x: f32) -> u64 {
+    // Adding 0 makes one of both zeros.
+    let bits = (x + 0.0).to_bits();
+    let ordered = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
+    (if x.is_nan() { u32::MAX } else { ordered }).into()
 }
 
 fn float(x: f64) -> u64 {
-    if x.is_nan() {
-        return u64::MAX;
-    }
-    // Adding 0 makes one of both zeros.
     let bits = (x + 0.0).to_bits();
-    if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
+    let ordered = if bits >> 63 == 1 { !bits } else { bits | 1 << 63 };
+    if x.is_nan() { u64::MAX } else { ordered }
 }
 
 ordered! {
-    f16: |x| float(x.to_f64());
-    bf16: |x| float(x.to_f64());
-    f32: |x| float(x.into());
+    f16: |x| short_float(x.to_f32());
+    bf16: |x| short_float(x.to_f32());
+    f32: |x| short_float(x);
     f64: |x| float(x);
-    i8: |x| signed(x.into());
-    i16: |x| signed(x.into());
-    i32: |x| signed(x.into());
-    i64: |x| signed(x);
+    i8: |x| short(x.into());
+    i16: |x| short(x.into());
+    i32: |x| short(x);
+    i64: |x| x.cast_unsigned() ^ (1 << 63);
     u8: |x| x.into();
     u16: |x| x.into();
     u32: |x| x.into();
@@ -67,19 +75,77 @@ ordered! {
     bool: |x| x.into();
 }
 
-/// Numbers and their positions.
-type Keys = Vec<(u64, usize)>;
+/// A key and the position of its number, in the order of keys, then of positions.
+trait Keyed: Ord + Copy + Send + Sync {
+    fn new(key: u64, at: usize) -> Self;
+    /// With the keys in the opposite order.
+    fn turned(self) -> Self;
+    fn at(self) -> usize;
+}
+
+impl Keyed for (u64, usize) {
+    fn new(key: u64, at: usize) -> Self {
+        (key, at)
+    }
+
+    fn turned(self) -> Self {
+        (!self.0, self.1)
+    }
+
+    fn at(self) -> usize {
+        self.1
+    }
+}
+
+/// Both in one integer, which is compared and moved at once: short keys of rows whose positions have 32 bits.
+impl Keyed for u64 {
+    fn new(key: u64, at: usize) -> Self {
+        key << 32 | at as u64
+    }
+
+    fn turned(self) -> Self {
+        self ^ (u64::from(u32::MAX) << 32)
+    }
+
+    fn at(self) -> usize {
+        (self & u64::from(u32::MAX)) as usize
+    }
+}
 
 /// Those of a row of so many numbers.
-fn keys<'a, T: Ordered>(
+fn keys<'a, T: Ordered, K: Keyed>(
     numbers: impl IntoIterator<Item = &'a T>,
     length: usize,
-    keys: &mut Keys,
+    keys: &mut Vec<K>,
 ) -> Result<()> {
     keys.clear();
     memory::reserve(keys, length, "the keys of a row that is sorted")?;
-    keys.extend(numbers.into_iter().map(|number| number.key()).zip(0..));
+    keys.extend(numbers.into_iter().zip(0..).map(|(number, at)| K::new(number.key(), at)));
     Ok(())
+}
+
+/// Which of a row's numbers are put in front.
+#[derive(Clone, Copy)]
+enum Order {
+    /// All, sorted; equal ones stay in the order of their positions.
+    All { descending: bool },
+    /// So many of the largest, in order, of equal ones those in front.
+    Largest(usize),
+}
+
+impl Order {
+    fn put<K: Keyed>(self, keys: &mut [K]) {
+        if !matches!(self, Order::All { descending: false }) {
+            keys.iter_mut().for_each(|key| *key = key.turned());
+        }
+        match self {
+            Order::Largest(k) if k < keys.len() => {
+                keys.select_nth_unstable(k - 1);
+                keys[..k].sort_unstable();
+            }
+            _ => keys.sort_unstable(),
+        }
+    }
 }
 
 /// Sorts lanes. With `VALUES`, output 0 has the numbers too, and their positions come behind.
@@ -101,7 +167,7 @@ impl<const VALUES: bool> OpKernel for Sorting<VALUES> {
             let numbers = tensor.view::<T, IxDyn>()?;
             let mut positions = context.output_view::<i64, IxDyn>(usize::from(VALUES), shape)?;
             let cx = context.compute();
-            find(&cx, numbers.view(), positions.view_mut(), axis, &|keys| sort_keys(keys, descending))?;
+            find(&cx, numbers.view(), positions.view_mut(), axis, Order::All { descending })?;
             if VALUES {
                 let values = context.output_view::<T, IxDyn>(0, shape)?;
                 take(&cx, numbers, positions.view(), values, (axis, T::default()))?;
@@ -111,41 +177,38 @@ impl<const VALUES: bool> OpKernel for Sorting<VALUES> {
     }
 }
 
-/// Sets each lane of `found` to the positions of the keys that `order` puts in front.
+/// Sets each lane of `found` to the positions of the numbers that `order` puts in front.
 fn find<T: Ordered>(
     cx: &Compute<'_>,
     numbers: ArrayViewD<'_, T>,
     found: ArrayViewMutD<'_, i64>,
     axis: Axis,
-    order: &(dyn Fn(&mut Keys) + Sync),
+    order: Order,
+) -> Result<()> {
+    if T::IS_SHORT && u32::try_from(numbers.len_of(axis)).is_ok() {
+        find_by::<T, u64>(cx, numbers, found, axis, order)
+    } else {
+        find_by::<T, (u64, usize)>(cx, numbers, found, axis, order)
+    }
+}
+
+fn find_by<T: Ordered, K: Keyed>(
+    cx: &Compute<'_>,
+    numbers: ArrayViewD<'_, T>,
+    found: ArrayViewMutD<'_, i64>,
+    axis: Axis,
+    order: Order,
 ) -> Result<()> {
     let cost = numbers.len_of(axis).saturating_mul(10) / found.len_of(axis).max(1);
     by_lanes(cx, found, axis, cost, |part, mut found| {
-        let (numbers, mut keyed) = (part.of(&numbers), Keys::new());
+        let (numbers, mut keyed) = (part.of(&numbers), Vec::<K>::new());
         for (from, to) in numbers.lanes(axis).into_iter().zip(found.lanes_mut(axis)) {
             keys(from, from.len(), &mut keyed)?;
-            order(&mut keyed);
-            to.into_iter().zip(&keyed).for_each(|(to, (_, at))| *to = *at as i64);
+            order.put(&mut keyed);
+            to.into_iter().zip(&keyed).for_each(|(to, key)| *to = key.at() as i64);
         }
         Ok(())
     })
-}
-
-/// Sorts numbers; equal ones stay in the order of their positions.
-fn sort_keys(keys: &mut Keys, descending: bool) {
-    if descending {
-        keys.iter_mut().for_each(|(key, _)| *key = !*key);
-    }
-    keys.sort_unstable();
-}
-
-/// Puts the `k` largest numbers in front, in order, of equal ones those in front.
-fn largest(keys: &mut Keys, k: usize) {
-    keys.iter_mut().for_each(|(key, _)| *key = !*key);
-    if k < keys.len() {
-        keys.select_nth_unstable(k - 1);
-    }
-    keys[..k].sort_unstable();
 }
 
 /// What is said of an op that sorts, behind its first sentences.
@@ -201,9 +264,9 @@ impl OpKernel for Uniques {
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let tensor = context.input(0)?;
         dispatch!(tensor.dtype(), [f16, bf16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool], |T| {
-            let (numbers, mut keyed) = (tensor.as_slice::<T>()?, Keys::new());
+            let (numbers, mut keyed) = (tensor.as_slice::<T>()?, Vec::<(u64, usize)>::new());
             keys(numbers, numbers.len(), &mut keyed)?;
-            sort_keys(&mut keyed, false);
+            Order::All { descending: false }.put(&mut keyed);
             let groups = || keyed.chunk_by(|(key, _), (next, _)| key == next);
             let found = groups().count();
             let mut values = context.output_view::<T, Ix1>(0, &[found])?;
@@ -274,7 +337,7 @@ impl OpKernel for Largest {
             if values.is_empty() {
                 return Ok(());
             }
-            find(&cx, numbers.view(), indices.view_mut(), axis, &|keys| largest(keys, k))?;
+            find(&cx, numbers.view(), indices.view_mut(), axis, Order::Largest(k))?;
             take(&cx, numbers, indices.view(), values, (axis, T::default()))
         })
     }
