@@ -204,6 +204,10 @@ def refuse_loss(op: Op, argument: str, value: Any, dtype: str) -> None:
             argument,
             f"input `{argument}` holds {_KINDS[held]} values, but must be {dtype}",
         )
+    if type(value) is int and value < 0 and dtype.startswith("uint"):
+        raise InvalidArgumentError.of(
+            op.name, argument, f"input `{argument}` is {value}, but must be {dtype}, which is not negative"
+        )
 
 
 _NUMBERS = (bool, numbers.Integral, numbers.Real, numbers.Complex)

@@ -22,7 +22,7 @@ ops! {
 
 /// A number as an integer of the same order: so numbers of all dtypes are sorted by two functions.
 trait Ordered: Element {
-    /// Whether the integer has 32 bits.
+    /// Whether the integer has at most 32 bits.
     const IS_SHORT: bool = size_of::<Self>() <= 4;
 
     /// The integer; that of NaN is the largest.

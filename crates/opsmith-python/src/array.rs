@@ -4,8 +4,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use numpy::npyffi::{
-    NPY_ARRAY_ALIGNED, NPY_ARRAY_CARRAY, NPY_ARRAY_WRITEABLE, NpyTypes, PY_ARRAY_API, PyArrayObject,
-    get_type_object, npy_intp,
+    NPY_ARRAY_ALIGNED, NPY_ARRAY_CARRAY, NPY_ARRAY_ENSUREARRAY, NPY_ARRAY_FORCECAST, NPY_ARRAY_WRITEABLE,
+    NpyTypes, PY_ARRAY_API, PyArrayObject, get_type_object, npy_intp,
 };
 use opsmith_core::tensor::Extents;
 use opsmith_core::{DType, Device, TensorView};
@@ -170,9 +170,10 @@ pub(crate) fn is_scalar(object: &Bound<'_, PyAny>) -> bool {
 pub(crate) fn from_any<'py>(object: &Bound<'py, PyAny>, dtype: Option<DType>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
     let descriptor = dtype.map_or(Ok(null_mut()), |dtype| dtypes::descriptor(py, dtype))?;
+    let flags = NPY_ARRAY_FORCECAST | NPY_ARRAY_ENSUREARRAY;
     // SAFETY: the object is alive; the call takes the reference to the descriptor, which may be null.
     unsafe {
-        let array = PY_ARRAY_API.PyArray_FromAny(py, object.as_ptr(), descriptor, 0, 0, 0, null_mut());
+        let array = PY_ARRAY_API.PyArray_FromAny(py, object.as_ptr(), descriptor, 0, 0, flags, null_mut());
         Bound::from_owned_ptr_or_err(py, array)
     }
 }

@@ -103,7 +103,7 @@ fn is_writable(memory: &Bound<'_, PyMemoryView>) -> bool {
     memory.getattr("readonly").and_then(|readonly| readonly.extract()).is_ok_and(|readonly: bool| !readonly)
 }
 
-/// Whether it is one of Python's own; NumPy's scalars derive from its numbers, and have a dtype of their own.
+/// Whether it is a number, text or a list of Python's own. Some of NumPy's scalars derive from these, and have a dtype of their own.
 fn is_literal(object: &Bound<'_, PyAny>) -> bool {
     is_plain(object)
         || !is_scalar(object)

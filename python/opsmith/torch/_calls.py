@@ -6,7 +6,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -95,39 +95,53 @@ _RANKS = {bool: 0, int: 1, float: 2}
 """Python's own numbers; each kind holds those before it."""
 
 
-def _kinds_of(op: Op) -> list[tuple[str | None, torch.dtype | None]]:
-    """Of each input the attribute that its dtype is, or the dtype that it must have; neither where it takes
-    no number."""
+class _Kind(NamedTuple):
+    """What one input takes."""
+
+    type_attr: str | None
+    """The attribute that its dtype is."""
+    fixed: torch.dtype | None
+    """The dtype that it must have."""
+    takes_number: bool
+    may_be_absent: bool
+
+
+def _kinds_of(op: Op) -> list[_Kind] | None:
+    """What each input takes; `None` for an op with lists of tensors."""
+    if any(arg.is_list for arg in op.inputs):
+        return None
     return [
-        (None, None)
-        if arg.ref or arg.is_list
-        else (arg.type_attr, getattr(torch, arg.dtype, None) if arg.dtype else None)
+        _Kind(
+            arg.type_attr, getattr(torch, arg.dtype, None) if arg.dtype else None, not arg.ref, arg.optional
+        )
         for arg in op.inputs
     ]
 
 
-def _beside_tensors(
-    kinds: Sequence[tuple[str | None, torch.dtype | None]], inputs: Sequence[Any]
-) -> list[Value] | None:
-    """What `tensors` makes of plain numbers beside tensors in host memory, sooner; `None` for anything
-    else, and for numbers that do not fit."""
+def _beside_tensors(kinds: Sequence[_Kind] | None, inputs: Sequence[Any]) -> list[Value] | None:
+    """What `tensors` makes of plain numbers beside tensors in host memory, sooner; `None` where anything
+    else is to be converted, and for numbers that do not fit."""
+    if kinds is None:
+        return None
     by_attr: dict[str | None, torch.dtype] = {}
-    for (type_attr, _), value in zip(kinds, inputs, strict=True):
+    numbers = []
+    for at, (kind, value) in enumerate(zip(kinds, inputs, strict=True)):
         if isinstance(value, torch.Tensor):
             if type(value) not in _eager.PLAIN or not value.is_cpu:
                 return None
-            by_attr.setdefault(type_attr, value.dtype)
-        elif value is not None and type(value) not in _RANKS:
+            by_attr.setdefault(kind.type_attr, value.dtype)
+        elif type(value) in _RANKS and kind.takes_number:
+            numbers.append((at, kind, value))
+        elif value is not None or not kind.may_be_absent:
             return None
-    if not by_attr:
+    if not by_attr or not numbers:
         return None
     ready = list(inputs)
-    for at, ((type_attr, fixed), value) in enumerate(zip(kinds, inputs, strict=True)):
-        rank = _RANKS.get(type(value))
-        if rank is None:
-            continue
-        dtype = fixed or (by_attr.get(type_attr) if type_attr else None)
-        if dtype is None or rank > _rank_of(dtype):
+    for at, kind, value in numbers:
+        dtype = kind.fixed or (by_attr.get(kind.type_attr) if kind.type_attr else None)
+        if dtype is None or _RANKS[type(value)] > _rank_of(dtype):
+            return None
+        if value < 0 and not dtype.is_signed:
             return None
         try:
             ready[at] = torch.scalar_tensor(value, dtype=dtype, device=_CPU)
@@ -180,7 +194,7 @@ def tensors(op: Op, inputs: Sequence[Any]) -> list[Value]:
         except RecursionError:
             # It is a `RuntimeError` too, and says nothing of the value.
             raise
-        except (TypeError, ValueError, RuntimeError) as error:
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise _refused(op, arg, f"is not a tensor: {error}") from error
 
     converted: list[Value] = []

@@ -66,6 +66,15 @@ def test_numbers_take_the_dtype_beside_them_and_lose_nothing(ops: opsmith.Librar
     for number in (np.float64(2.5), 2.5, [2.5, 1]):
         with pytest.raises(opsmith.InvalidArgumentError, match=r"Add: input `y` holds float .* int32"):
             ops.add(x, number)
+    with pytest.raises(opsmith.InvalidArgumentError, match="Add: input `y` is missing"):
+        ops.add(x, None)
+    for dtype in (torch.uint8, torch.uint64):
+        with pytest.raises(opsmith.InvalidArgumentError, match="Add: input `y` is -1, but must be uint"):
+            ops.add(x.to(dtype), -1)
+    with pytest.raises(opsmith.InvalidArgumentError, match="Add: input `y` is not a tensor"):
+        ops.add(x, 1 << 64)
+    half = ops.add(torch.ones(2, dtype=torch.float16, requires_grad=True), 2)
+    assert half.dtype == torch.float16 and half.requires_grad
 
 
 class Distance(torch.nn.Module):

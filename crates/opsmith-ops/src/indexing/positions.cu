@@ -139,7 +139,8 @@ __global__ void put_many_back(const T *gradient, const Index *order, const Index
     __shared__ bool many[THREADS];
     __shared__ opsmith::wide<T> sums[THREADS];
     const int thread = threadIdx.y * blockDim.x + threadIdx.x, lanes = blockDim.y;
-    for (Index first = (Index)blockIdx.x * THREADS; first < dim; first += (Index)gridDim.x * THREADS) {
+    for (long long begun = (long long)blockIdx.x * THREADS; begun < dim; begun += (long long)gridDim.x * THREADS) {
+        const Index first = (Index)begun;
         many[thread] = dim - first > thread && begins[first + thread + 1] - begins[first + thread] > FEW;
         if (!__syncthreads_or(many[thread])) continue;
         for (int n = 0; n < THREADS; n++) {

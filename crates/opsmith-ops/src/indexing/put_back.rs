@@ -13,10 +13,11 @@ const CHUNK: usize = 4096;
 const BITS: u32 = 4;
 const FEW: usize = 32;
 
-/// How many neighbouring places before and behind a block sums.
+/// How many elements of a place along the dim a block sums at a time.
 const COLUMNS: usize = 32;
-/// So many blocks along the sums of one place, and in all, keep every card busy.
+/// The most blocks that share the elements of a place.
 const SLABS: usize = 16;
+/// The most blocks along the dim, which go on by so many.
 const MOST_BLOCKS: usize = 1 << 16;
 
 /// Makes output 0, of the shape of input 0, of sums of what was taken from each place: of `gradient`, which has the result's shape.

@@ -122,8 +122,8 @@ struct dropout {
     }
 };
 
-// A block of the generator has 4 / Words elements. `x` has one for each, or is not looked at. They are read and written at once where
-// the space says so.
+// A block of the generator makes 4 / Words elements. `x` has one for each, or is not looked at. Elements of both are read and written at
+// once where the space says so.
 template <typename Draw, int Words, typename X, typename Z, typename Index>
 __global__ void drawn(const long long *seed, const long long *offset, const X *x, Z *z, Numbers numbers, opsmith::Space<Index, 1> space) {
     const int each = 4 / Words;
