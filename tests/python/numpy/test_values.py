@@ -210,6 +210,15 @@ def test_scalars_and_lists_alone_take_the_default_of_the_definition(zero_out: op
     assert zero_out.zero_out(7).shape == ()
 
 
+def test_lists_with_an_array_of_their_own_are_cast(distances: opsmith.Library) -> None:
+    class Listed(list[int]):
+        def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+            return np.array([[1.5, 2.5]])
+
+    x = np.zeros((1, 2), np.float32)
+    assert distances.pairwise_manhattan_distance(x, Listed([1, 2])) == np.float32(4)
+
+
 def test_numpy_scalars_keep_their_dtype(testops: Ops) -> None:
     for value in (np.float32(1.5), np.int8(-3), np.bool_(True), np.complex64(1j), np.float64(2.0)):
         y = testops("echo")(value)
