@@ -275,6 +275,9 @@ impl<'a> Reader<'a> {
     /// Reads what is at this depth: a list, or an element.
     fn list<T: Scalar>(&mut self, dtype: DType, depth: usize, into: &mut Nested<T>) -> Result<()> {
         if !self.takes(b'[') {
+            if self.next().is_none() {
+                return Err(self.unexpected("a list or an element"));
+            }
             ensure!(
                 *into.depth.get_or_insert(depth) == depth && into.dims.len() <= depth,
                 InvalidArgument,

@@ -21,8 +21,9 @@ use std::sync::atomic::AtomicBool;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Parser;
+use opsmith_core::Code;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::batch::{Most, Queue, Worker};
@@ -57,16 +58,21 @@ fn main() -> ExitCode {
 }
 
 fn run(options: Options) -> Result<()> {
+    let model = options.model.display();
+    ensure!(options.model.exists(), "{model}: there is no such file");
     let is_onnx = options.model.extension().is_some_and(|extension| extension == "onnx");
     let model: Arc<dyn Model> = match &options.runtime {
         Some(runtime) => Arc::new(OnnxModel::open(runtime, &options)?),
         None if is_onnx => {
-            bail!(
-                "{}: an ONNX model needs ONNX Runtime: give its library by --runtime",
-                options.model.display()
-            )
+            bail!("{model}: an ONNX model needs ONNX Runtime: give its library by --runtime")
         }
-        None => Arc::new(GraphModel::open(&options)?),
+        None => Arc::new(GraphModel::open(&options).map_err(|error| match error.code() {
+            Code::DataLoss => {
+                let what = "neither a graph of the engine nor, as --runtime is not given, a model of ONNX";
+                anyhow!("{model}: {what}: {}", error.message())
+            }
+            _ => error.into(),
+        })?),
     };
     serve(model, options.limits)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use opsmith_core::{DType, Error, Result, Shape, bail, ensure};
+use opsmith_core::{DType, Error, Result, Shape, bail};
 use opsmith_runtime::{Graph, Library, Operation, Output, Session, Tensor};
 
 use crate::free;
@@ -47,7 +47,10 @@ impl GraphModel {
     pub(crate) fn open(options: &Options) -> Result<GraphModel> {
         let libraries: Vec<Library> = options.library.iter().map(Library::open).collect::<Result<_>>()?;
         let graph = Graph::load(&options.model, &libraries)?;
-        ensure!(!options.output.is_empty(), InvalidArgument, "name an output of the graph by --output");
+        if options.output.is_empty() {
+            let unread = unread(&graph).join(", ");
+            bail!(InvalidArgument, "name an output of the graph by --output; nobody reads {unread}");
+        }
         let fetched: Vec<Output> =
             options.output.iter().map(|name| graph.output(name)).collect::<Result<_>>()?;
         let needed = needed(&graph, &fetched);
@@ -107,6 +110,18 @@ fn needed(graph: &Graph, outputs: &[Output]) -> Vec<Operation> {
         }
     }
     graph.operations().into_iter().filter(|operation| seen.contains(operation.name())).collect()
+}
+
+/// The names of outputs that no node reads: what a graph is likely to be for.
+fn unread(graph: &Graph) -> Vec<String> {
+    const MOST: usize = 8;
+    let operations = graph.operations();
+    let mut read = HashSet::new();
+    for operation in &operations {
+        read.extend(operation.inputs().iter().flatten().map(|input| input.operation().name().to_owned()));
+    }
+    let unread = operations.iter().rev().filter(|operation| !read.contains(operation.name()));
+    unread.take(MOST).map(|operation| format!("`{}`", operation.name())).collect()
 }
 
 fn placeholders(needed: &[Operation]) -> Result<Vec<Output>> {

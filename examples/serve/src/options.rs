@@ -13,7 +13,7 @@ pub(crate) struct Options {
     /// A library whose ops the model calls; it is code, and runs with all rights of this process
     #[arg(long, value_name = "FILE")]
     pub(crate) library: Vec<PathBuf>,
-    /// An output that answers have, by its name in the model; a graph needs one, of ONNX there are all if none is named
+    /// An output that answers have, by its name in the model. Required for a graph; of an ONNX model all are the default
     #[arg(long, value_name = "NAME")]
     pub(crate) output: Vec<String>,
     /// The values of the graph's variables, as `Session::save` wrote them; a graph with variables needs it

@@ -8,10 +8,10 @@ use std::path::Path;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
 
-use anyhow::{Context, Result as Loaded, ensure};
+use anyhow::{Context, Result as Loaded, bail, ensure};
 use libloading::os::unix::{Library as SharedObject, RTLD_LOCAL, RTLD_NOW};
 use opsmith_core::tensor::row_major_strides;
-use opsmith_core::{Code, DType, Error, Result, Shape};
+use opsmith_core::{Code, DType, Dim, Error, Result, Shape};
 use opsmith_runtime::Tensor;
 
 use crate::model::{Argument, Model};
@@ -215,7 +215,8 @@ impl OnnxModel {
             let session = session.with_context(|| {
                 let path = options.model.display();
                 format!(
-                    "{path}: no model of ONNX, or one with ops of a library that is not given by --library"
+                    "{path}: cannot be opened as a model of ONNX, which --runtime says that it is, with the ops of the libraries \
+                     given by --library"
                 )
             })?;
             (session, api.made(|made| (api.cpu_memory())(1, 0, made))?)
@@ -231,6 +232,10 @@ impl OnnxModel {
                 found.with_context(|| format!("the model has no output `{name}`"))
             };
             outputs = options.output.iter().map(find).collect::<Loaded<_>>()?;
+        }
+        if options.free_rows {
+            check_rows(&inputs)?;
+            check_rows(&outputs)?;
         }
         let named = |arguments: &[Argument]| -> Loaded<Vec<CString>> {
             arguments.iter().map(|argument| Ok(CString::new(argument.name.as_str())?)).collect()
@@ -321,11 +326,26 @@ impl Model for OnnxModel {
     }
 }
 
+/// That tensors have any number of rows, as those of several requests together do.
+fn check_rows(arguments: &[Argument]) -> Loaded<()> {
+    for Argument { name, shape, .. } in arguments {
+        let first = shape.dims().and_then(<[Dim]>::first);
+        if let Some(Dim::Known(rows)) = first {
+            bail!("--free-rows: `{name}` has {rows} rows in the model: export it with any number of them");
+        }
+    }
+    Ok(())
+}
+
 /// Opens ONNX Runtime, for as long as the process lives.
 fn open_runtime(path: &Path) -> Loaded<Api> {
+    // The loader looks for a name without a folder where libraries are installed; a file that is here is meant before those.
+    let here = std::fs::canonicalize(path);
+    let path = here.as_deref().unwrap_or(path);
     // SAFETY: whoever starts the server trusts the file.
     let opened = unsafe { SharedObject::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
-    let library = std::mem::ManuallyDrop::new(opened?);
+    let library =
+        std::mem::ManuallyDrop::new(opened.with_context(|| format!("--runtime {}", path.display()))?);
     // SAFETY: the symbol has this type in every release.
     let base = unsafe { library.get::<unsafe extern "C" fn() -> *const Base>(b"OrtGetApiBase") };
     let base = base.with_context(|| format!("{} is not ONNX Runtime", path.display()))?;

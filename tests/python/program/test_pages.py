@@ -47,6 +47,16 @@ def test_a_function_answers_in_the_kind_that_it_is_given(tmp_path: Path) -> None
     assert run([sys.executable, "-c", program], tmp_path).splitlines() == shown
 
 
+def test_models_are_served_as_the_page_says(tmp_path: Path) -> None:
+    for package in ("torch", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package)
+    text = (REPOSITORY / "docs" / "serving.md").read_text(encoding="utf-8").split("## AOTInductor")[0]
+    program = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    (shown,) = re.findall(r"^print\(.*\)    # (.*)$", program, re.MULTILINE)
+    assert run([sys.executable, "-c", program], tmp_path).splitlines()[-1] == shown
+    assert (tmp_path / "model.onnx").is_file() and (tmp_path / "model.graph").is_file()
+
+
 def test_the_c_program_describes_a_library(tmp_path: Path) -> None:
     source, program = tmp_path / "describe.c", tmp_path / "describe"
     source.write_text(first_block("abi.md", "c"), encoding="utf-8")

@@ -66,7 +66,7 @@ fn refused(answer: &Answer, status: u16, parts: &[&str]) {
 fn malformed_json_is_refused_with_what_was_expected() {
     let server = Server::start(&distances("[?,3]"), &[]);
     let deep = format!("{{\"inputs\": {{\"x\": {}", "[".repeat(100_000));
-    let cases: [(&[u8], &str); 17] = [
+    let cases: [(&[u8], &str); 18] = [
         (b"", "expected `{` at byte 0, got the end"),
         (b"[1]", "expected `{` at byte 0, got `[`"),
         (b"{\"inputs\": {\"x\": [[1, 2, 3]]}", "expected `}` at byte 29, got the end"),
@@ -82,6 +82,7 @@ fn malformed_json_is_refused_with_what_was_expected() {
         (b"{\"inputs\": {\"x\": [[1, 2, 3], 4]}}", "lists of different depths"),
         (b"{\"inputs\": {\"x\": [1, [2]]}}", "lists of different depths"),
         (b"{\"inputs\": {\"x\": [[1, 2, 3}}", "expected `]`"),
+        (b"{\"inputs\": {\"x\": [[1, 2, 3],", "expected a list or an element at byte 31, got the end"),
         (b"{\"inputs\": {\"x\": \"\xff\"}}", "not UTF-8"),
         (deep.as_bytes(), "254 deep"),
     ];
