@@ -1,4 +1,4 @@
-//! Operators for PyTorch, TensorFlow, JAX, NumPy, Rust and C, as one library.
+//! Operators for PyTorch, TensorFlow, JAX, NumPy, ONNX Runtime, Rust and C, as one library.
 
 use opsmith::prelude::*;
 
