@@ -82,7 +82,7 @@ fn malformed_json_is_refused_with_what_was_expected() {
         (b"{\"inputs\": {\"x\": [[1, 2, 3], 4]}}", "lists of different depths"),
         (b"{\"inputs\": {\"x\": [1, [2]]}}", "lists of different depths"),
         (b"{\"inputs\": {\"x\": [[1, 2, 3}}", "expected `]`"),
-        (b"{\"inputs\": {\"x\": [[1, 2, 3],", "expected a list or an element at byte 31, got the end"),
+        (b"{\"inputs\": {\"x\": [[1, 2, 3],", "expected a list or an element at byte 28, got the end"),
         (b"{\"inputs\": {\"x\": \"\xff\"}}", "not UTF-8"),
         (deep.as_bytes(), "254 deep"),
     ];
