@@ -56,12 +56,13 @@ _TENSOR_TYPES = {
 _TENSOR_METHODS = {"TensorFlow": "__tf_tensor__", "JAX": "__jax_array__"}
 
 
-_PYTHON_S_OWN = frozenset((bool, int, float, complex, str, bytes, list, tuple))
+_BUILT_IN = frozenset((bool, int, float, complex, str, bytes, list, tuple))
+"""Types of which no framework has tensors; to look for each framework takes longer."""
 
 
 def framework_of(value: object) -> str | None:
     """The framework whose tensor this is; `None` for lists, scalars and anything else."""
-    if type(value) in _PYTHON_S_OWN:
+    if type(value) in _BUILT_IN:
         return None
     for framework, (module_name, names) in _TENSOR_TYPES.items():
         module = sys.modules.get(module_name)
