@@ -43,7 +43,8 @@ def function(loaded: Loaded, op: TorchOp, gradient: TorchOp | None) -> Callable[
     lines += _conversions(op.definition, names)
     if eager is not None:
         names |= eager
-        lines.append(f"    if {' and '.join(f'type({x}) in PLAIN' for x in inputs)}:")
+        plain = [_eager.is_plain(arg, x) for arg, x in zip(op.definition.inputs, inputs, strict=True)]
+        lines.append(f"    if {' and '.join(plain)}:")
         lines += textwrap.indent(_eager.source(op, "record" in eager), "    ").splitlines()
     checks = [_is_tensor(arg, x) for arg, x in zip(op.definition.inputs, inputs, strict=True)]
     if checks:
@@ -65,7 +66,7 @@ def function(loaded: Loaded, op: TorchOp, gradient: TorchOp | None) -> Callable[
 def _conversions(op: Op, names: dict[str, Any]) -> list[str]:
     """Lines that make the attributes what the schema takes; what they refer to goes into `names`."""
     lines = []
-    names["EMPTY"] = ()
+    names |= {"EMPTY": (), "LISTS": (list, tuple), "are_ints": _are_ints}
     for i, attr in enumerate(op.call_attrs):
         names[f"convert{i}"] = partial(attribute, op, attr)
         lines.append(f"    {_conversion(attr, f'a{i}', f'convert{i}')}")
@@ -74,19 +75,42 @@ def _conversions(op: Op, names: dict[str, Any]) -> list[str]:
 
 def _is_tensor(arg: Arg, name: str) -> str:
     if arg.is_list:
-        return f"type({name}) in (list, tuple) and all(isinstance(x, Tensor) for x in {name})"
+        return f"type({name}) in LISTS and all(isinstance(x, Tensor) for x in {name})"
     check = f"isinstance({name}, Tensor)"
     return f"({name} is None or {check})" if arg.optional else check
 
 
 def _conversion(attr: Attr, name: str, convert: str) -> str:
-    exact = {"int": "int", "float": "float", "bool": "bool", "string": "str"}.get(attr.type)
-    if attr.is_list and attr.has_default and attr.default == []:
-        # The default of the wrappers, and the one empty tuple there is.
-        return f"if {name} is not EMPTY: {name} = {convert}({name})"
-    if exact is None or attr.is_list:
-        return f"{name} = {convert}({name})"
-    return f"if type({name}) is not {exact}: {name} = {convert}({name})"
+    """A line that makes an attribute what the schema takes, without a call where it is that already."""
+    ready = _READY.get(attr.type)
+    if not attr.is_list:
+        given = "True" if ready is None else f"not ({ready.format(name)})"
+        return f"if {given}: {name} = {convert}({name})"
+    converted = f"{convert}({name})"
+    if attr.type == "int":
+        # A copy, for a gradient may look at it later.
+        converted = f"[*{name}] if type({name}) in LISTS and are_ints({name}) else {converted}"
+    # The default of the wrappers, and the one empty tuple there is.
+    given = f"{name} is not EMPTY" if attr.has_default and attr.default == [] else "True"
+    return f"if {given}: {name} = {converted}"
+
+
+_READY = {
+    "int": "type({0}) is int and {0}.bit_length() < 64",
+    "float": "type({0}) is float",
+    "bool": "type({0}) is bool",
+    "string": "type({0}) is str",
+}
+"""Whether a value is what the schema takes, as source."""
+
+
+def _are_ints(value: Any) -> bool:
+    """Whether a list is what the schema takes for integers."""
+    # `all` would take twice as long for the few there are.
+    for element in value:  # noqa: SIM110
+        if type(element) is not int or element.bit_length() >= 64:
+            return False
+    return True
 
 
 _CPU = torch.device("cpu")

@@ -268,3 +268,46 @@ def test_second_order_by_one_of_two(ops: opsmith.Library) -> None:
 
     for by in (True, False):
         torch.testing.assert_close(second(ops.select, by), second(torch.where, by))
+
+
+LISTS: dict[str, tuple[Callable[..., object], Callable[..., object]]] = {
+    "concat": (lambda ops, xs: ops.concat(xs, axis=-1), lambda xs: torch.cat(tuple(xs), -1)),
+    "stack": (lambda ops, xs: ops.stack(xs), lambda xs: torch.stack(tuple(xs))),
+    "split": (lambda ops, xs: ops.split(xs[0], N=2, axis=1)[1], lambda xs: xs[0].split(2, 1)[1]),
+    "einsum": (
+        lambda ops, xs: ops.einsum(xs, equation="ij,ik,ij->jk"),
+        lambda xs: torch.einsum("ij,ik,ij->jk", *xs),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_gradients_of_lists_are_pytorchs(ops: opsmith.Library, name: str) -> None:
+    ours, theirs = LISTS[name]
+    for wanted in ((True, True, True), (False, True, False), (True, False, False)):
+        xs = [torch.rand(3, 4, dtype=torch.float64, requires_grad=each) for each in wanted]
+        wanting = [x for x in xs if x.requires_grad and (name != "split" or x is xs[0])]
+        for given in (xs, tuple(xs)):
+            result, expected = ours(ops, given), theirs(xs)
+            torch.testing.assert_close(result, expected)
+            assert result.requires_grad == bool(wanting)
+            if not wanting:
+                continue
+            weights = torch.rand_like(expected)
+            gradients = torch.autograd.grad((result * result * weights).sum(), wanting, create_graph=True)
+            theirs_of = torch.autograd.grad((expected**2 * weights).sum(), wanting, create_graph=True)
+            torch.testing.assert_close(gradients, theirs_of)
+            second = torch.autograd.grad(sum((g * g).sum() for g in gradients), wanting)
+            torch.testing.assert_close(
+                second, torch.autograd.grad(sum((g * g).sum() for g in theirs_of), wanting)
+            )
+
+
+def test_a_list_that_changes_afterwards_does_not_change_a_gradient(ops: opsmith.Library) -> None:
+    x, axes = torch.rand(3, 4, requires_grad=True), [0]
+    xs = [x, x * 2]
+    y, z = ops.sum(x, axes=axes), ops.concat(xs, axis=0)
+    axes[0] = 1
+    xs.clear()
+    (y.sum() + z.sum()).backward()
+    assert torch.equal(x.grad, torch.full((3, 4), 4.0))
