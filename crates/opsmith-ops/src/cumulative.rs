@@ -11,9 +11,9 @@ use opsmith::prelude::*;
 
 use crate::along::{self, Near, by_lanes, of_real_numbers};
 use crate::define::ops;
-use crate::folds::{Extreme, Greatest, Least};
 use crate::linear::{self, FLOATS, Facts, Linear, floats, floats_with, last_input};
 use crate::parameters::axis_of;
+use crate::positions::{Extreme, Greatest, Least};
 
 ops! {
     /// The op `CumSum`: sums of all numbers up to each.

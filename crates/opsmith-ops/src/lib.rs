@@ -11,7 +11,7 @@ pub mod cumulative;
 mod define;
 pub mod einsum;
 mod elementwise;
-pub mod folds;
+mod folds;
 pub mod functions;
 pub mod indexing;
 mod integers;
@@ -26,6 +26,7 @@ mod parameters;
 pub mod parts;
 pub mod patches;
 pub mod pooling;
+pub mod positions;
 pub mod program;
 pub mod random;
 pub mod reductions;
@@ -92,8 +93,8 @@ macro_rules! __library {
                 $crate::reductions::Min,
                 $crate::reductions::softmax,
                 $crate::reductions::log_softmax,
-                $crate::folds::ArgMax,
-                $crate::folds::ArgMin,
+                $crate::positions::ArgMax,
+                $crate::positions::ArgMin,
                 $crate::cumulative::CumSum,
                 $crate::cumulative::CumProd,
                 $crate::cumulative::CumMax,

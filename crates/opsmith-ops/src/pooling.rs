@@ -11,8 +11,8 @@ use opsmith::{Dim, Shape};
 
 use crate::along::{self, Near, by_lanes, of_real_numbers};
 use crate::define::ops;
-use crate::folds::{Extreme, Greatest};
 use crate::linear::{self, FLOATS, Facts, Linear, floats_with, last_input};
+use crate::positions::{Extreme, Greatest};
 use crate::windows::{self, ATTRS, ATTRS_DOC, Along, Lists, MOST, each_tap, runs};
 
 ops! {

@@ -373,6 +373,24 @@ pub(crate) unsafe fn take_error(table: &OpsmithLibrary, error: *mut OpsmithError
     Err(ours)
 }
 
+/// Room for how many tensors each output holds. For the usual numbers it is on the stack, and is not moved.
+#[derive(Default)]
+pub(crate) struct CountsRoom {
+    few: [usize; 8],
+    many: Vec<usize>,
+}
+
+impl CountsRoom {
+    /// The counts of so many outputs, all 0.
+    pub(crate) fn counts(&mut self, outputs: usize) -> &mut [usize] {
+        if outputs > self.few.len() {
+            self.many.resize(outputs, 0);
+            return &mut self.many;
+        }
+        &mut self.few[..outputs]
+    }
+}
+
 /// The outputs of a call, `None` where one was not made.
 pub(crate) type Made = SmallVec<[Option<Tensor>; 1]>;
 

@@ -11,7 +11,7 @@ use opsmith_core::{
 use smallvec::SmallVec;
 
 use crate::attrs::Named;
-use crate::call::{Arg, CallInputs, Called, EngineMemory, OutputMemory, call};
+use crate::call::{Arg, CallInputs, Called, CountsRoom, EngineMemory, OutputMemory, call};
 use crate::device::Card;
 use crate::kernel::{KernelInfo, resolve};
 use crate::library::Op;
@@ -178,11 +178,12 @@ impl Op {
         }
         let named: SmallVec<[Named<'_>; 4]> = attrs.iter().map(|(name, value)| (*name, value)).collect();
         let mut memory = EngineMemory::on(self.device_of(args)?, None);
-        let mut output_counts: SmallVec<[usize; 8]> = SmallVec::from_elem(0, self.signature().outputs.len());
+        let mut room = CountsRoom::default();
+        let output_counts = room.counts(self.signature().outputs.len());
         let inputs = CallInputs { flat: &flat, counts: &counts };
         // `Ref` inputs come from mutable views, which nobody else uses.
         let called = self.called(&named, wanted, threads);
-        call(&called, inputs, &mut output_counts, &mut memory)?;
+        call(&called, inputs, output_counts, &mut memory)?;
         Ok(made(&mut memory, output_counts.iter().sum()))
     }
 

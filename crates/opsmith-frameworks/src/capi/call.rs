@@ -160,29 +160,32 @@ unsafe fn with_inputs<R>(
             };
             (pointers, counts)
         };
-        let mut tensors: SmallVec<[Option<TensorAndShape<'_>>; 8]> = SmallVec::new();
-        // The strides that the caller left out, tensor after tensor.
+        // The strides that the caller left out, tensor after tensor. A scalar has none.
+        let lacks = |(tensor, shape): &TensorAndShape<'_>| tensor.strides.is_null() && !shape.is_empty();
         let mut dense: SmallVec<[isize; 24]> = SmallVec::new();
-        for &pointer in pointers {
-            // SAFETY: promised by the caller.
-            let given = unsafe { given(pointer) }?;
-            if let Some((_, shape)) = given.filter(|(tensor, _)| tensor.strides.is_null()) {
-                dense.extend_from_slice(&row_major_strides(shape));
-            }
-            tensors.push(given);
-        }
         let mut inputs: SmallVec<[Option<TensorView<'_>>; 8]> = SmallVec::new();
-        let mut dense = dense.as_slice();
-        for &given in &tensors {
-            inputs.push(match given {
-                Some((tensor, shape)) => {
-                    let left_out = if tensor.strides.is_null() { shape.len() } else { 0 };
-                    let strides = dense.split_off(..left_out).unwrap_or_default();
-                    // SAFETY: promised by the caller.
-                    Some(unsafe { read::view(tensor, shape, strides) }?)
-                }
+        // SAFETY: promised by the caller.
+        let given = |pointer| unsafe { given(pointer) };
+        for &pointer in pointers {
+            inputs.push(match given(pointer)? {
                 None => None,
+                Some(given) if lacks(&given) => {
+                    dense.extend_from_slice(&row_major_strides(given.1));
+                    None
+                }
+                // SAFETY: as above.
+                Some((tensor, shape)) => Some(unsafe { read::view(tensor, shape, &[]) }?),
             });
+        }
+        let mut dense = dense.as_slice();
+        if !dense.is_empty() {
+            for (&pointer, input) in pointers.iter().zip(&mut inputs) {
+                if let Some((tensor, shape)) = given(pointer)?.filter(lacks) {
+                    let strides = dense.split_off(..shape.len()).unwrap_or_default();
+                    // SAFETY: as above.
+                    *input = Some(unsafe { read::view(tensor, shape, strides) }?);
+                }
+            }
         }
         let inputs = CallInputs { flat: &inputs, counts };
         let device = one_device(op, inputs.flat)?;

@@ -8,7 +8,7 @@ use opsmith_core::{AttrValue, Result, TensorView};
 use smallvec::SmallVec;
 
 use crate::attrs::Named;
-use crate::call::{CallInputs, Called, EngineMemory, Made, Prepared, call, prepare};
+use crate::call::{CallInputs, Called, CountsRoom, EngineMemory, Made, Prepared, call, prepare};
 use crate::device::Card;
 use crate::library::Op;
 use crate::pool::MemoryPool;
@@ -40,10 +40,10 @@ impl OpCall<'_> {
         let mut flat: SmallVec<[Option<TensorView<'_>>; 8]> = SmallVec::new();
         flat.extend(inputs.iter().map(|input| input.map(Tensor::as_view)));
         let inputs = CallInputs { flat: &flat, counts: self.counts };
-        let mut output_counts: SmallVec<[usize; 8]> =
-            SmallVec::from_elem(0, self.op.signature().outputs.len());
+        let mut room = CountsRoom::default();
+        let output_counts = room.counts(self.op.signature().outputs.len());
         let mut memory = EngineMemory::on(device.cloned(), Some(pool));
-        self.prepared(inputs, prepared, |called| call(called, inputs, &mut output_counts, &mut memory))?;
+        self.prepared(inputs, prepared, |called| call(called, inputs, output_counts, &mut memory))?;
         Ok(memory.tensors(output_counts.iter().sum()))
     }
 
