@@ -94,6 +94,11 @@ class InternalError(Error):
     code = "Internal"
 
 
+# Tracebacks name a class by the module that users know it from.
+for _kind in (Error, *Error.__subclasses__()):
+    _kind.__module__ = "opsmith"
+
+
 @contextmanager
 def refused(what: str) -> Iterator[None]:
     """What is raised within it of a value becomes an `InvalidArgumentError` that begins with `what`. What

@@ -95,11 +95,11 @@ impl Code {
 ///
 /// Each layer sets what it knows and nobody above it changes that: a kernel says what is wrong, and need not name its op, which
 /// whoever runs the kernel sets. Nothing is ever read from the text.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Fields>);
 
 /// Behind a box, so that a `Result<()>` is a pointer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 struct Fields {
     code: Code,
     /// Where the op was: a file, a node. With the colons that follow.
@@ -272,6 +272,13 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.0.code.name(), self.message())
+    }
+}
+
+/// As it is displayed: a test or a `main` that returns it shows it this way.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

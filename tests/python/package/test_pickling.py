@@ -117,7 +117,7 @@ def test_a_library_that_is_missing(moved: tuple[Path, bytes]) -> None:
     file.unlink()
     what = f"cannot unpickle what is of the library `distances` 0.1.0 from {file}: "
     line = said(data)
-    assert f"opsmith._errors.NotFoundError: {what}" in fresh(data, "load()").stderr
+    assert f"opsmith.NotFoundError: {what}" in fresh(data, "load()").stderr
     assert line == "  → put the file back there, or install the ops as a package (docs/publishing.md)"
     told = fresh(data, f"import opsmith\nopsmith.load({str(DISTANCES)!r})\nload()").stderr
     assert what in told and f"; this process has `distances` 0.1.0 from {DISTANCES.resolve()}\n  → " in told

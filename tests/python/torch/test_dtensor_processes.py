@@ -62,5 +62,5 @@ def test_an_error_of_one_part_names_op_and_process(started: dict[str, Any]) -> N
 def test_a_process_without_the_library_says_so(started: dict[str, Any]) -> None:
     told = failure(started["miss_in_one"])
     assert "Process 1 terminated" in told
-    assert "opsmith._errors.NotFoundError" in told or "NotFoundError" in told
+    assert "opsmith.NotFoundError" in told
     assert "libdistances.so" in told

@@ -286,7 +286,7 @@ fn no_scalars(setting: &Setting<'_, '_>, patterns: &[Pattern]) -> Option<String>
         _ if setting.author.borrow().inputs.is_some() => Some("the author makes the inputs".into()),
         Some(shape) => why_no_scalars(shape).map(|why| format!("its shape signature {why}")),
         None if !patterns.is_empty() && !patterns.iter().any(|pattern| pattern.ranks.contains(&0)) => {
-            Some("its shape function takes none".into())
+            Some("its shape function takes no tensor of rank 0".into())
         }
         _ => None,
     }

@@ -304,7 +304,10 @@ impl Outputs {
 
     fn find(&self, name: &str, index: usize) -> Result<&Made> {
         let output = self.names.iter().position(|other| other == name);
-        let output = output.ok_or_else(|| Error::not_found(format!("there is no output `{name}`")))?;
+        let output = output.ok_or_else(|| {
+            let names = self.names.join("`, `");
+            Error::not_found(format!("there is no output `{name}`; the op has `{names}`"))
+        })?;
         let (begin, end) = (self.offsets[output], self.offsets[output + 1]);
         let made = (begin..end).nth(index).and_then(|flat| self.made[flat].as_ref());
         made.ok_or_else(|| Error::not_found(format!("output `{name}` has no element {index}")))
