@@ -26,7 +26,7 @@ def convert(op: Op, attr: Attr, value: Any, conversions: Mapping[str, Callable[[
         if isinstance(error, TooLarge):
             why = f", which needs more than {error}"
         elif attr.type in ("int", "float", "bool") and getattr(value, "ndim", None) == 0:
-            why = f"; of an array of one number give `{attr.type}(x)`"
+            why = f"; for an array of one number, give `{attr.type}(…)` of it"
         raise InvalidArgumentError.of(
             op.name,
             attr.name,

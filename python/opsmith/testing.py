@@ -143,6 +143,11 @@ def check(
     library, ops = _resolve(op, name)
     if len(ops) != 1 and (inputs, reference, attrs) != (None, None, None):
         raise TypeError("`inputs`, `reference` and `attrs` are for one op: pass a function of the library")
+    for attr, values in (attrs or {}).items():
+        if not isinstance(values, Iterable) or isinstance(values, str | bytes):
+            raise InvalidArgumentError(
+                f"`attrs` has a list of values for each attribute, such as {{{attr!r}: [{values!r}]}}"
+            )
     if not sys.executable:
         raise FailedPreconditionError(
             "`sys.executable` is empty, so no process can be started to make the calls"

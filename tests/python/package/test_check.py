@@ -219,6 +219,8 @@ def test_what_cannot_be_checked_is_told(distances: opsmith.Library) -> None:
         check(op, attrs={"axis": [0]})
     with pytest.raises(opsmith.InvalidArgumentError, match="no value to choose from for _a"):
         check(distances.pairwise_manhattan_distance_grad, attrs={"_a": []})
+    with pytest.raises(opsmith.InvalidArgumentError, match=r"a list of values .* such as \{'_a': \[3\]\}"):
+        check(distances.pairwise_manhattan_distance_grad, attrs={"_a": 3})
     with pytest.raises(opsmith.InvalidArgumentError, match="no property `speed`; there are shapes"):
         check(op, properties=["speed"])
     with pytest.raises(opsmith.InvalidArgumentError, match=r"takes 2 inputs \(x, y\), `inputs` gave 1"):
