@@ -103,7 +103,7 @@ impl OneBody {
     fn usual_autocast(&self, place: Span) -> Option<Policy> {
         let is_cast = |dtype: &&DType| matches!(dtype, DType::Float16 | DType::BFloat16 | DType::Float32);
         let numbers = self.input_numbers().filter(|number| number.dtype() == "T").count();
-        let may_differ = numbers > 1 && self.dtypes.iter().any(|dtype| is_cast(&dtype));
+        let may_differ = numbers > 1 && self.dtypes.iter().filter(is_cast).count() > 1;
         may_differ.then_some(Policy { policy: Autocast::Widest, place })
     }
 
