@@ -31,10 +31,10 @@ pub(crate) struct Options {
     /// Pack the sources as well, for machines that the wheel is not for
     #[arg(long)]
     sdist: bool,
-    /// Build the library as `opsmith build --release` does: it is sooner made, and larger
+    /// Build the library as `opsmith build --release` does: made sooner, and larger
     #[arg(long)]
     release: bool,
-    /// The oldest system that the wheel is for, whatever this one is: manylinux_2_28 [it takes: pip install cargo-zigbuild]
+    /// The oldest system that the wheel is for, whatever this one is: manylinux_2_28 [needs: pip install cargo-zigbuild]
     #[arg(long, value_name = "TAG")]
     compatibility: Option<String>,
     /// A Python that has the package `opsmith` [default: the one that this program came with, or python3]

@@ -33,7 +33,9 @@ def sdist(crate: Crate, folder: Path) -> Path:
                 "Python package of that version"
             )
     metadata = _metadata.read(crate)
-    paths = {*_crate.files(crate), Path("pyproject.toml")}
+    # Packages that were made before lie in a folder that Cargo leaves out only where Git does.
+    listed = (path for path in _crate.files(crate) if not path.name.endswith((".whl", ".tar.gz")))
+    paths = {*listed, Path("pyproject.toml")}
     files = {path.as_posix(): read_file(crate.folder / path) for path in paths}
     files |= {name: read_file(path) for name, path in metadata.licences.items()}
     # Whatever Cargo is told to publish.

@@ -209,6 +209,8 @@ def test_sources_are_packed_where_they_do_by_themselves(crate: Path, tmp_path: P
     (crate / "LICENSE").write_text("As is.\n")
     (crate / "python").mkdir()
     (crate / "python" / "layers.py").write_text("")
+    (crate / "dist").mkdir()
+    (crate / "dist" / "row_ops-0.1.0-py3-none-any.whl").write_text("")
     # What Cargo is not to publish is what it has no use for.
     change(crate, 'edition = "2024"', 'edition = "2024"\nexclude = ["python"]')
     made = sdist(find(crate), tmp_path)
@@ -216,6 +218,7 @@ def test_sources_are_packed_where_they_do_by_themselves(crate: Path, tmp_path: P
     with tarfile.open(made) as archive:
         names = {name.removeprefix("row_ops-0.2.0b3/") for name in archive.getnames()}
     assert names >= {"Cargo.toml", "LICENSE", "PKG-INFO", "pyproject.toml", "python/layers.py", "src/lib.rs"}
+    assert not any(name.startswith("dist/") for name in names)
     first = made.read_bytes()
     assert sdist(find(crate), tmp_path).read_bytes() == first
     opsmith = REPOSITORY / "crates" / "opsmith"
