@@ -98,7 +98,6 @@ __all__ = [
 __version__: str = _native.VERSION
 """The release of the package."""
 
-_FRAMEWORKS = ("jax", "tensorflow", "torch")
 # Only those who build just in time, check ops, make graphs or models of ONNX need what that needs.
 _MODULES = ("graph", "jit", "libraries", "onnx", "optimizers", "testing")
 _OF_GRAPHS = (
@@ -114,7 +113,7 @@ _OF_GRAPHS = (
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES or name in _FRAMEWORKS:
+    if name in _MODULES:
         return _import(f"opsmith.{name}")
     if name in _OF_GRAPHS:
         return getattr(_import("opsmith.graph"), name)

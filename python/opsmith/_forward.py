@@ -59,16 +59,13 @@ class Chain:
     def missing(self) -> str:
         """Why there is no derivative."""
         lacking = self.op if self.gradient is None else self.gradient
-        why = (
-            f": it takes a gradient of {lacking.name}, and there is none" if lacking.gradient is None else ""
-        )
-        what = (
-            "forward-mode derivative" if self.called is self.op else "forward-mode derivative of this order"
-        )
+        why = f", for {lacking.name} declares no gradient" if lacking.gradient is None else ""
+        is_called = self.called is self.op
+        what = "has no forward-mode derivative" if is_called else "its derivative has none in forward mode"
         return (
-            f"{self.called.name}: there is no {what} along these tangents{why}; use reverse mode "
-            "(a gradient, vjp or jacrev) for the outermost derivative, or declare more gradients: a body has "
-            "as many as it says, at most 4, as in `#[body(…, orders = 4)]`"
+            f"{self.called.name}: {what} along these tangents{why}; use reverse mode "
+            "(a gradient, vjp or jacrev), or declare one: a body derives as many as it says, as in "
+            "`#[body(…, orders = 4)]`"
         )
 
 

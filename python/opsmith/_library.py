@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
+from types import ModuleType
 from typing import Any, NoReturn
 
 from opsmith import _dispatch, _docs, _html, _native, _pickling, _wrappers
@@ -193,8 +195,26 @@ def _open_first(file: str) -> None:
                 open_first(file)
 
 
+_waiting: dict[str, list[Library]] = {}
+"""The libraries that wait for an adapter, by its name."""
+
+
 def _wire(library: Library, adapter_name: str) -> None:
     adapter = import_module(adapter_name)
+    if is_imported(adapter_name):
+        _wire_by(adapter, library)
+    else:
+        # It has imported the framework, by which this was called, and is not through with its own import.
+        _waiting.setdefault(adapter_name, []).append(library)
+
+
+def wire_waiting(adapter_name: str) -> None:
+    """What the adapter of a framework calls at its end."""
+    for library in _waiting.pop(adapter_name, []):
+        _wire_by(sys.modules[adapter_name], library)
+
+
+def _wire_by(adapter: ModuleType, library: Library) -> None:
     try:
         calls = adapter.wire(library._opsmith_loaded)
     except UnimplementedError:

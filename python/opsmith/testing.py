@@ -144,7 +144,11 @@ def check(
     if len(ops) != 1 and (inputs, reference, attrs) != (None, None, None):
         raise TypeError("`inputs`, `reference` and `attrs` are for one op: pass a function of the library")
     for attr, values in (attrs or {}).items():
-        if not isinstance(values, Iterable) or isinstance(values, str | bytes):
+        if (
+            not isinstance(values, Iterable)
+            or isinstance(values, str | bytes)
+            or getattr(values, "ndim", 1) == 0
+        ):
             raise InvalidArgumentError(
                 f"`attrs` has a list of values for each attribute, such as {{{attr!r}: [{values!r}]}}"
             )

@@ -96,8 +96,9 @@ impl<E: Extreme> OpKernel for PositionKernel<E> {
         }
         dispatch!(tensor.dtype(), RealNumber, |T| {
             let from = Shared(tensor.data_ptr().cast_mut());
-            // A processor compares several numbers at a time.
-            let cost = terms.terms.len().div_ceil(4);
+            // A processor compares several numbers at a time, if they lie side by side.
+            let side_by_side = terms.terms.steps([0]) == [1] || terms.results.steps([0]) == [1];
+            let cost = terms.terms.len().div_ceil(if side_by_side { 4 } else { 1 });
             terms.make::<i64>(context, cost, |run| dispatch(First::<E, T>::new(&from, run)))
         })
     }
@@ -184,7 +185,8 @@ impl<E: Extreme, T: RealNumber> Kernel for First<'_, E, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let [step] = self.run.terms.steps([0]);
-        if self.run.stride == 1 && step != 1 && self.run.to.len() > 1 {
+        // For a few, going along each is as fast.
+        if self.run.stride == 1 && step != 1 && self.run.to.len() >= 8 {
             self.side_by_side();
         } else {
             self.one_by_one();

@@ -15,6 +15,7 @@ from jax import export
 from opsmith._definition import Loaded, Op
 from opsmith._errors import AlreadyExistsError, UnimplementedError
 from opsmith._forks import LOADING
+from opsmith._library import wire_waiting
 from opsmith.jax import _calls, _targets
 from opsmith.jax._calls import PLAIN
 from opsmith.jax._gradients import Differentiable
@@ -100,3 +101,6 @@ def _wire(loaded: Loaded) -> _Wired:
 
 def _unavailable(message: str, *_: object) -> NoReturn:
     raise UnimplementedError(message)
+
+
+wire_waiting(__name__)

@@ -16,6 +16,7 @@ from opsmith._definition import Loaded, Op
 from opsmith._docs import docstring
 from opsmith._errors import AlreadyExistsError
 from opsmith._forks import LOADING
+from opsmith._library import wire_waiting
 from opsmith.tensorflow import _calls, _gradients, _loading
 from opsmith.tensorflow._calls import PLAIN, framework_error
 from opsmith.tensorflow._op import TfOp
@@ -98,3 +99,6 @@ def _unavailable(op: Op) -> Callable[..., NoReturn]:
         raise tf.errors.UnimplementedError(None, None, f"{op.name}: is not available in TensorFlow: {why}")
 
     return unavailable
+
+
+wire_waiting(__name__)

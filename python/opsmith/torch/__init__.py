@@ -17,6 +17,7 @@ from opsmith._definition import Loaded, Op
 from opsmith._errors import AlreadyExistsError, UnimplementedError
 from opsmith._forks import LOADING
 from opsmith._forward import Chain
+from opsmith._library import wire_waiting
 from opsmith.torch import _autocast, _autograd, _caches, _calls, _fake, _sharding, _vmap
 from opsmith.torch._eager import PLAIN
 from opsmith.torch._forward import Derivative
@@ -136,3 +137,6 @@ def _unavailable(op: Op) -> Callable[..., NoReturn]:
         )
 
     return unavailable
+
+
+wire_waiting(__name__)

@@ -57,6 +57,7 @@ def use():
         "import torch\ntorch.ops.load_library(path)\nimport opsmith\nlibrary = opsmith.load(path)\n",
         "import opsmith\nlibrary = opsmith.load(path)\nlibrary = opsmith.load(path)\nimport torch\n",
         "import opsmith\nlibrary = opsmith.load(path)\nimport torch.nn as nn\nimport torch\n",
+        "import opsmith\nlibrary = opsmith.load(path)\nimport opsmith.torch\nimport torch\n",
         "import importlib, opsmith\nlibrary = opsmith.load(path)\ntorch = importlib.import_module('torch')\n",
     ],
     ids=[
@@ -66,6 +67,7 @@ def use():
         "as a torch library too",
         "twice",
         "a submodule",
+        "the package's own module",
         "importlib",
     ],
 )

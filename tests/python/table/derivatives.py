@@ -20,8 +20,8 @@ ONE_ORDER = {
 
 TWO_ORDERS = {
     "distances.pairwise_manhattan_distance": "PairwiseManhattanDistance: its derivative has none in forward",
-    "masks.average_embedding_mask": "AverageEmbeddingMask: there is no forward-mode derivative of this order",
-    "median_pool.median_pool": "MedianPool: there is no forward-mode derivative of this order",
+    "masks.average_embedding_mask": "AverageEmbeddingMask: its derivative has none in forward mode",
+    "median_pool.median_pool": "MedianPool: its derivative has none in forward mode",
 }
 """Ops with gradients of two orders, but forward mode of forward mode takes a third; what the error says."""
 
