@@ -293,6 +293,8 @@ def test_gradients_of_lists_are_pytorchs(ops: opsmith.Library, name: str) -> Non
             assert result.requires_grad == bool(wanting)
             if not wanting:
                 continue
+            # The node of the long way has it.
+            assert not hasattr(result.grad_fn, "recorded")
             weights = torch.rand_like(expected)
             gradients = torch.autograd.grad((result * result * weights).sum(), wanting, create_graph=True)
             theirs_of = torch.autograd.grad((expected**2 * weights).sum(), wanting, create_graph=True)
