@@ -47,6 +47,15 @@ def test_a_function_answers_in_the_kind_that_it_is_given(tmp_path: Path) -> None
     assert run([sys.executable, "-c", program], tmp_path).splitlines() == shown
 
 
+def test_a_function_works_in_jax_as_the_page_says(tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    text = (REPOSITORY / "docs" / "frameworks.md").read_text(encoding="utf-8").split("\n## JAX\n")[1]
+    program = text.split("```python\n")[1].split("```")[0]
+    shown = re.findall(r"^print\(.*\)    # (.*)$", program, re.MULTILINE)
+    assert len(shown) == 2
+    assert run([sys.executable, "-c", program], tmp_path).splitlines() == shown
+
+
 def test_models_are_served_as_the_page_says(tmp_path: Path) -> None:
     for package in ("torch", "onnxscript", "onnxruntime"):
         pytest.importorskip(package)
