@@ -97,6 +97,20 @@ def along(ops: Any, size: int) -> Iterator[tuple[str, Calls]]:
             NUMPY: lambda: array.argmax(-1),
         },
     )
+    same(ops.arg_max(x), x.argmax())
+    yield (
+        "arg_max, all",
+        {OURS: lambda: ops.arg_max(x), PYTORCH: lambda: x.argmax(), NUMPY: lambda: array.argmax()},
+    )
+    same(ops.concat([x, x], axis=0), torch.cat([x, x]))
+    yield (
+        "concat, two halves",
+        {
+            OURS: lambda: ops.concat([x, x], axis=0),
+            PYTORCH: lambda: torch.cat([x, x]),
+            NUMPY: lambda: np.concatenate([array, array]),
+        },
+    )
 
 
 def positions(ops: Any, size: int) -> Iterator[tuple[str, Calls]]:

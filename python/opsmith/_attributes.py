@@ -95,5 +95,13 @@ def tensor_values(value: Mapping[str, Any]) -> list[Any]:
     ]
 
 
+EXACT: Mapping[str, str] = {
+    "int": "type({0}) is int and {0}.bit_length() < 64",
+    "float": "type({0}) is float",
+    "bool": "type({0}) is bool",
+    "string": "type({0}) is str",
+}
+"""Whether a value needs no conversion, as source: generated functions ask before they call one."""
+
 PLAIN: Mapping[str, Callable[[Any], Any]] = {"string": _string, "int": _int, "float": _float, "bool": _bool}
 """The conversions of what Python has itself."""

@@ -12,7 +12,7 @@ use opsmith::{Dim, Shape};
 use crate::along::{self, Near, by_lanes, of_real_numbers};
 use crate::define::ops;
 use crate::linear::{self, FLOATS, Facts, Linear, floats_with, last_input};
-use crate::positions::{Extreme, Greatest};
+use crate::positions::{Compared, Extreme, Greatest};
 use crate::windows::{self, ATTRS, ATTRS_DOC, Along, Lists, MOST, each_tap, runs};
 
 ops! {
@@ -175,12 +175,7 @@ impl OpKernel for Largest {
     }
 }
 
-fn largest<T: RealNumber>(
-    cx: &Compute<'_>,
-    planes: &Planes,
-    arrays: (&[T], &mut [T]),
-    none: T,
-) -> Result<()> {
+fn largest<T: Compared>(cx: &Compute<'_>, planes: &Planes, arrays: (&[T], &mut [T]), none: T) -> Result<()> {
     let along = &planes.along;
     by_planes(cx, planes, arrays, (windows::plane(along), windows::count(along)), |x, y| {
         y.fill(none);
@@ -230,7 +225,7 @@ impl<const TAKES: bool> OpKernel for LargestGradient<TAKES> {
 }
 
 /// The position in a plane of the largest number of each window; -1 where no element is in the plane.
-fn find_largest<T: AnyFloat>(along: &[Along; 3], x: &[T], positions: &mut [i64]) -> Result<()> {
+fn find_largest<T: Compared>(along: &[Along; 3], x: &[T], positions: &mut [i64]) -> Result<()> {
     let mut best = memory::filled((-1, T::zero()), BLOCK.min(positions.len()), "the largest of windows")?;
     for block in blocks(along) {
         let best = &mut best[..block.len()];

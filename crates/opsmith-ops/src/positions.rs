@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use opsmith::dtype::sets;
+use opsmith::dtype::{bf16, f16, sets};
 use opsmith::isa::{Isa, Kernel, dispatch};
 use opsmith::prelude::*;
 use opsmith_body::{Axes as Lying, Axis, Expr, Index, Indexed, Listing, compose_over};
@@ -29,11 +29,11 @@ pub(crate) trait Extreme: Send + Sync + 'static {
     /// What it is of no integers.
     fn of_no_integers<T: Integer>() -> T;
     /// Whether a number comes before the one that was found before it.
-    fn is_better<T: RealNumber>(new: T, old: T) -> bool;
+    fn is_better<K: PartialOrd>(new: K, old: K) -> bool;
     /// The same of any numbers: the first NaN comes before all.
     #[inline(always)]
-    fn takes<T: RealNumber>(new: T, old: T) -> bool {
-        !is_nan(old) && (is_nan(new) || Self::is_better(new, old))
+    fn takes<T: Compared>(new: T, old: T) -> bool {
+        !old.is_nan() && (new.is_nan() || Self::is_better(new.key(), old.key()))
     }
     /// The position of it along an axis.
     fn position(x: Expr, axis: Axis) -> Expr;
@@ -49,7 +49,7 @@ impl Extreme for Greatest {
         Largest::first()
     }
     #[inline(always)]
-    fn is_better<T: RealNumber>(new: T, old: T) -> bool {
+    fn is_better<K: PartialOrd>(new: K, old: K) -> bool {
         new > old
     }
     fn position(x: Expr, axis: Axis) -> Expr {
@@ -64,12 +64,63 @@ impl Extreme for Least {
         Smallest::first()
     }
     #[inline(always)]
-    fn is_better<T: RealNumber>(new: T, old: T) -> bool {
+    fn is_better<K: PartialOrd>(new: K, old: K) -> bool {
         new < old
     }
     fn position(x: Expr, axis: Axis) -> Expr {
         x.argmin(axis).number()
     }
+}
+
+/// A number as a processor compares it: as it is, or as an integer of the same order.
+pub(crate) trait Compared: RealNumber {
+    type Key: PartialOrd + Copy;
+    /// For all but NaN.
+    fn key(self) -> Self::Key;
+    fn is_nan(self) -> bool;
+}
+
+macro_rules! compared {
+    ($($ty:ty: $key:ty, $of:expr, $nan:expr;)*) => {$(
+        impl Compared for $ty {
+            type Key = $key;
+            #[inline(always)]
+            fn key(self) -> $key {
+                ($of)(self)
+            }
+            #[inline(always)]
+            fn is_nan(self) -> bool {
+                ($nan)(self)
+            }
+        }
+    )*};
+}
+
+/// Without its sign, a float of 16 bits is an integer of the same order.
+#[inline(always)]
+fn magnitude(bits: u16) -> i16 {
+    (bits & 0x7fff).cast_signed()
+}
+
+/// Both zeros are 0.
+#[inline(always)]
+fn signed(bits: u16) -> i16 {
+    if bits >> 15 == 1 { -magnitude(bits) } else { magnitude(bits) }
+}
+
+compared! {
+    f16: i16, |x: f16| signed(x.to_bits()), |x: f16| magnitude(x.to_bits()) > magnitude(f16::INFINITY.to_bits());
+    bf16: i16, |x: bf16| signed(x.to_bits()), |x: bf16| magnitude(x.to_bits()) > magnitude(bf16::INFINITY.to_bits());
+    f32: f32, |x| x, f32::is_nan;
+    f64: f64, |x| x, f64::is_nan;
+    i8: i8, |x| x, |_| false;
+    i16: i16, |x| x, |_| false;
+    i32: i32, |x| x, |_| false;
+    i64: i64, |x| x, |_| false;
+    u8: u8, |x| x, |_| false;
+    u16: u16, |x| x, |_| false;
+    u32: u32, |x| x, |_| false;
+    u64: u64, |x| x, |_| false;
 }
 
 struct PositionKernel<E> {
@@ -111,7 +162,7 @@ struct First<'a, E, T> {
     extreme: PhantomData<fn() -> E>,
 }
 
-impl<'a, E: Extreme, T: RealNumber> First<'a, E, T> {
+impl<'a, E: Extreme, T: Compared> First<'a, E, T> {
     fn new(from: &Shared, run: Run<'a, i64>) -> Self {
         First { from: from.0.cast(), run, extreme: PhantomData }
     }
@@ -179,13 +230,13 @@ const BLOCK: usize = 1024;
 /// How many results are found side by side.
 const TILE: usize = 128;
 
-impl<E: Extreme, T: RealNumber> Kernel for First<'_, E, T> {
+impl<E: Extreme, T: Compared> Kernel for First<'_, E, T> {
     type Output = ();
 
     #[inline(always)]
     fn run<I: Isa>(self) {
         let [step] = self.run.terms.steps([0]);
-        // For a few, going along each is as fast.
+        // For fewer, going along each is faster.
         if self.run.stride == 1 && step != 1 && self.run.to.len() >= 8 {
             self.side_by_side();
         } else {
@@ -198,13 +249,13 @@ impl<E: Extreme, T: RealNumber> Kernel for First<'_, E, T> {
 ///
 /// Which number it is is known without branches; its place is looked for only where it is better.
 #[inline(always)]
-fn look_at<E: Extreme, T: RealNumber>(terms: &[T], first: usize, best: &mut Option<(usize, T)>) {
-    if best.is_some_and(|(_, old)| is_nan(old)) {
+fn look_at<E: Extreme, T: Compared>(terms: &[T], first: usize, best: &mut Option<(usize, T)>) {
+    if best.is_some_and(|(_, old)| old.is_nan()) {
         return;
     }
     let found = match extreme_of::<E, T>(terms) {
-        None => terms.iter().position(|&term| is_nan(term)),
-        Some(new) if best.is_none_or(|(_, old)| E::is_better(new, old)) => position_of(new, terms),
+        None => terms.iter().position(|&term| term.is_nan()),
+        Some(new) if best.is_none_or(|(_, old)| E::is_better(new, old.key())) => position_of(new, terms),
         Some(_) => return,
     };
     *best = found.map(|at| (first + at, terms[at])).or(*best);
@@ -213,21 +264,21 @@ fn look_at<E: Extreme, T: RealNumber>(terms: &[T], first: usize, best: &mut Opti
 /// How many numbers are compared at a time. A known number, and loops by it, are what a compiler makes vectors of.
 const LANES: usize = 64;
 
-/// The extreme of some terms, none of them NaN.
+/// The key of the extreme of some terms, none of them NaN.
 #[inline(always)]
-fn extreme_of<E: Extreme, T: RealNumber>(terms: &[T]) -> Option<T> {
-    let better = |new: T, old: T| if E::is_better(new, old) { new } else { old };
-    let (mut lanes, mut nan) = ([*terms.first()?; LANES], false);
+fn extreme_of<E: Extreme, T: Compared>(terms: &[T]) -> Option<T::Key> {
+    let better = |new: T::Key, old: T::Key| if E::is_better(new, old) { new } else { old };
+    let (mut lanes, mut nan) = ([terms.first()?.key(); LANES], false);
     let (chunks, rest) = terms.as_chunks::<LANES>();
     for chunk in chunks {
         for lane in 0..LANES {
-            lanes[lane] = better(chunk[lane], lanes[lane]);
-            nan |= is_nan(chunk[lane]);
+            lanes[lane] = better(chunk[lane].key(), lanes[lane]);
+            nan |= chunk[lane].is_nan();
         }
     }
     for (lane, &term) in lanes.iter_mut().zip(rest) {
-        *lane = better(term, *lane);
-        nan |= is_nan(term);
+        *lane = better(term.key(), *lane);
+        nan |= term.is_nan();
     }
     let mut width = LANES / 2;
     while width > 0 {
@@ -239,19 +290,14 @@ fn extreme_of<E: Extreme, T: RealNumber>(terms: &[T]) -> Option<T> {
     (!nan).then_some(lanes[0])
 }
 
-/// Where a number is first.
+/// Where a key is first.
 #[inline(always)]
-fn position_of<T: RealNumber>(number: T, terms: &[T]) -> Option<usize> {
+fn position_of<T: Compared>(key: T::Key, terms: &[T]) -> Option<usize> {
     let (chunks, rest) = terms.as_chunks::<LANES>();
-    let is_in = |chunk: &[T; LANES]| chunk.iter().fold(false, |is, &term| is | (term == number));
+    let is_in = |chunk: &[T; LANES]| chunk.iter().fold(false, |is, &term| is | (term.key() == key));
     let chunk = chunks.iter().position(is_in).unwrap_or(chunks.len());
     let terms = chunks.get(chunk).map_or(rest, |chunk| chunk);
-    terms.iter().position(|&term| term == number).map(|at| chunk * LANES + at)
-}
-
-#[inline(always)]
-fn is_nan<T: RealNumber>(x: T) -> bool {
-    x.partial_cmp(&x).is_none()
+    terms.iter().position(|&term| term.key() == key).map(|at| chunk * LANES + at)
 }
 
 /// What is computed of each row, of floats.
@@ -293,7 +339,6 @@ fn positions<E: Extreme>(name: &str, what: &str) -> OpDef {
 
 #[cfg(test)]
 mod tests {
-    use opsmith::dtype::{bf16, f16};
     use opsmith::ndarray::{self, Array2};
     use opsmith::testing;
 
@@ -324,10 +369,14 @@ mod tests {
         numbers
     }
 
-    fn first<E: Extreme, T: RealNumber>(numbers: ArrayView1<'_, T>) -> i64 {
-        let best =
-            |best: usize, (at, &new): (usize, &T)| if E::takes(new, numbers[best]) { at } else { best };
-        numbers.iter().enumerate().fold(0, best) as i64
+    /// By a plain loop in double precision, which holds all of these numbers.
+    fn first<T: RealNumber>(numbers: ArrayView1<'_, T>, largest: bool) -> i64 {
+        let numbers: Vec<f64> = numbers.iter().map(|number| number.to_f64().unwrap()).collect();
+        let comes_before = |new: f64, old: f64| {
+            !old.is_nan() && (new.is_nan() || if largest { new > old } else { new < old })
+        };
+        let best = |best: usize, at: usize| if comes_before(numbers[at], numbers[best]) { at } else { best };
+        (0..numbers.len()).fold(0, best) as i64
     }
 
     fn compare<T: RealNumber>(some: &[(usize, T)]) -> Result<()> {
@@ -335,11 +384,11 @@ mod tests {
             let x = numbers(count, count, some);
             assert_eq!(
                 testing::call::<ArgMax>().input(&x).run()?.array::<i64, Ix0>("y")?[()],
-                first::<Greatest, T>(x.view())
+                first(x.view(), true)
             );
             assert_eq!(
                 testing::call::<ArgMin>().input(&x).run()?.array::<i64, Ix0>("y")?[()],
-                first::<Least, T>(x.view())
+                first(x.view(), false)
             );
         }
         for (rows, columns) in [(1, 5), (7, 1), (40, 3), (5, 129), (130, 300)] {
@@ -347,7 +396,7 @@ mod tests {
             for axis in [0, 1] {
                 let y = testing::call::<ArgMin>().input(&x).attr("axes", vec![axis as i64]).run()?;
                 let expected: Array1<i64> =
-                    x.lanes(ndarray::Axis(axis)).into_iter().map(first::<Least, T>).collect();
+                    x.lanes(ndarray::Axis(axis)).into_iter().map(|lane| first(lane, false)).collect();
                 assert_eq!(y.array::<i64, Ix1>("y")?, expected);
             }
         }
@@ -362,7 +411,10 @@ mod tests {
         compare(&[(0, f64::NAN)])?;
         compare(&[(2999, f64::NAN), (1030, 200.0), (1031, 200.0)])?;
         compare(&[(33, bf16::NAN), (0, bf16::from_f32(-3.0))])?;
-        compare(&[(900, f16::MAX)])?;
+        compare(&[(900, bf16::INFINITY), (901, bf16::NEG_INFINITY), (902, bf16::INFINITY)])?;
+        compare(&[(900, f16::MAX), (3, f16::MIN), (4, f16::MIN)])?;
+        compare(&[(5, f16::NEG_ZERO), (6, f16::ZERO), (7, f16::from_f32(-1e-7)), (8, f16::from_f32(-1e-7))])?;
+        compare(&[(999, -f16::NAN)])?;
         compare(&[(99, u8::MAX), (100, u8::MAX)])?;
         compare(&[(1024, i64::MIN), (17, i64::MAX)])?;
         compare(&[(64, i8::MIN)])

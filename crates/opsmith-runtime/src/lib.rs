@@ -36,6 +36,7 @@ mod loader;
 mod memory;
 mod op;
 mod optimizer;
+mod outputs;
 mod pointed;
 mod poison;
 mod pool;

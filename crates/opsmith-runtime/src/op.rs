@@ -11,10 +11,11 @@ use opsmith_core::{
 use smallvec::SmallVec;
 
 use crate::attrs::Named;
-use crate::call::{Arg, CallInputs, Called, CountsRoom, EngineMemory, OutputMemory, call};
+use crate::call::{Arg, CallInputs, Called, OutputMemory, call};
 use crate::device::Card;
 use crate::kernel::{KernelInfo, resolve};
 use crate::library::Op;
+use crate::outputs::{CountsRoom, EngineMemory};
 use crate::tensor::Tensor;
 
 /// Everything wanted, in the form of a call's `wanted`.

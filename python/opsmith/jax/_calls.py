@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from opsmith import _dispatch, _registered
+from opsmith._attributes import EXACT
 from opsmith._definition import Arg, Attr, Loaded, Op
 from opsmith._errors import Error, InvalidArgumentError
 from opsmith.jax._attributes import canonical
@@ -79,9 +80,9 @@ def _key(attr: Attr, name: str, convert: str) -> str:
 
 
 _EXACT = {
-    "int": "type({0}) is int and {0}.bit_length() < 64",
-    "bool": "type({0}) is bool",
-    "string": "type({0}) is str and {0}.isascii()",
+    "int": EXACT["int"],
+    "bool": EXACT["bool"],
+    "string": f"{EXACT['string']} and {{0}}.isascii()",
 }
 """What tells that a value is canonical as it is."""
 

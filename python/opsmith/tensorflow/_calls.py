@@ -23,10 +23,8 @@ PLAIN = frozenset({_EAGER, tf.__internal__.SymbolicTensor, ResourceVariable})
 """The classes of tensors that go to TensorFlow as they are."""
 
 _EXACT = {
-    "int": "type({0}) is int",
+    **_attributes.EXACT,
     "float": "type({0}) is float and -SINGLE <= {0} <= SINGLE",
-    "bool": "type({0}) is bool",
-    "string": "type({0}) is str",
 }
 """What tells that an attribute of a type needs no conversion."""
 

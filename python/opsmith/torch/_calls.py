@@ -82,7 +82,7 @@ def _is_tensor(arg: Arg, name: str) -> str:
 
 def _conversion(attr: Attr, name: str, convert: str) -> str:
     """A line that makes an attribute what the schema takes, without a call where it is that already."""
-    ready = _READY.get(attr.type)
+    ready = _attributes.EXACT.get(attr.type)
     if not attr.is_list:
         given = "True" if ready is None else f"not ({ready.format(name)})"
         return f"if {given}: {name} = {convert}({name})"
@@ -93,15 +93,6 @@ def _conversion(attr: Attr, name: str, convert: str) -> str:
     # The default of the wrappers, and the one empty tuple there is.
     given = f"{name} is not EMPTY" if attr.has_default and attr.default == [] else "True"
     return f"if {given}: {name} = {converted}"
-
-
-_READY = {
-    "int": "type({0}) is int and {0}.bit_length() < 64",
-    "float": "type({0}) is float",
-    "bool": "type({0}) is bool",
-    "string": "type({0}) is str",
-}
-"""Whether a value is what the schema takes, as source."""
 
 
 def _are_ints(value: Any) -> bool:

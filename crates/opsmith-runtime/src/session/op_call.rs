@@ -8,9 +8,10 @@ use opsmith_core::{AttrValue, Result, TensorView};
 use smallvec::SmallVec;
 
 use crate::attrs::Named;
-use crate::call::{CallInputs, Called, CountsRoom, EngineMemory, Made, Prepared, call, prepare};
+use crate::call::{CallInputs, Called, Prepared, call, prepare};
 use crate::device::Card;
 use crate::library::Op;
+use crate::outputs::{CountsRoom, EngineMemory, Made};
 use crate::pool::MemoryPool;
 use crate::tensor::Tensor;
 
