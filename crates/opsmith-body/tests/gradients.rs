@@ -231,6 +231,17 @@ fn powers_at_zero_have_the_slopes_that_exist() {
     assert_eq!(slopes(0.0, 1.0), [1.0, 0.0]);
     assert_eq!(slopes(0.0, 0.0), [0.0, 0.0]);
     assert_eq!(slopes(-2.0, 3.0)[0], 12.0);
+    assert_eq!(slopes(f64::NAN, 0.0)[0], 0.0);
+}
+
+#[test]
+fn the_slope_of_a_power_of_0_changes_with_the_exponent() {
+    type Two = Dual<Number, 2>;
+    type Nested = Dual<Two, 2>;
+    let (x, y) = (Two::variable(Number::new(2.0), 0), Two::variable(Number::new(0.0), 1));
+    let mixed = Nested::variable(x, 0).pow(Nested::variable(y, 1)).derivative(0).derivative(1).get();
+    // The derivative of y xʸ⁻¹ by y.
+    assert_eq!(mixed, 0.5);
 }
 
 #[test]

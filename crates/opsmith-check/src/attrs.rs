@@ -20,6 +20,15 @@ pub(crate) fn strategy(def: &AttrDef) -> BoxedStrategy<Option<AttrValue>> {
     if has_default { prop_oneof![Just(None), value].boxed() } else { value.boxed() }
 }
 
+/// The least value that a float may have, or the greatest.
+pub(crate) fn end(def: &AttrDef) -> Option<AttrValue> {
+    let end = |bound: &Bound<AttrValue>| match bound {
+        Bound::Included(value @ AttrValue::Float(end)) if end.is_finite() => Some(value.clone()),
+        _ => None,
+    };
+    end(&def.min).or_else(|| end(&def.max)).filter(|_| !def.ty.list)
+}
+
 /// The value that shrinking ends with: none where there is a default.
 pub(crate) fn simplest(def: &AttrDef) -> Option<AttrValue> {
     let mut runner = proptest::test_runner::TestRunner::deterministic();

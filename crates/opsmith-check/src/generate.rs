@@ -173,10 +173,20 @@ impl Generator<'_, '_> {
         );
         let author = (any::<u64>().no_shrink(), 0..=8u64);
         let rest = (self.numbers(), proptest::collection::vec(layout, 16), author);
-        let dials = (picks, shapes, rest).prop_map(|(picks, shapes, rest)| {
-            let (kernel, types, attrs, lengths, present) = picks;
+        let end = |def: &AttrDef| {
+            let is_chosen = self.author.borrow().attrs.iter().any(|(name, _)| *name == def.name);
+            if is_chosen { None } else { attrs::end(def) }
+        };
+        let ends: Vec<Option<AttrValue>> = signature.attrs.iter().map(end).collect();
+        let dials = (picks, shapes, rest).prop_map(move |(picks, shapes, rest)| {
+            let (kernel, types, mut attrs, lengths, present) = picks;
             let (dims, batch, ranks, mode, free) = shapes;
             let (values, layouts, author) = rest;
+            // Where both are at an end, formulas have their exceptions.
+            if matches!(values, Values::Coarse(_)) {
+                let at_end = attrs.iter_mut().zip(&ends).filter(|(_, end)| end.is_some());
+                at_end.for_each(|(attr, end)| attr.clone_from(end));
+            }
             Dials {
                 kernel,
                 types,
@@ -202,7 +212,8 @@ impl Generator<'_, '_> {
             Numbers::Plain => prop_oneof![
                 1 => Just(Values::Counting),
                 3 => seed().prop_map(Values::Fractions),
-                4 => seed().prop_map(Values::Small),
+                3 => seed().prop_map(Values::Small),
+                3 => seed().prop_map(Values::Coarse),
             ]
             .boxed(),
             Numbers::Extreme => seed().prop_map(Values::Extreme).boxed(),

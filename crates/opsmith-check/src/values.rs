@@ -17,6 +17,8 @@ pub(crate) enum Values {
     Fractions(u64),
     /// Between -2 and 2 in floats, with three decimals; small ones in integers.
     Small(u64),
+    /// Multiples of a half from -1 to 1 in floats, so that 0 and equal numbers are frequent; small ones in integers.
+    Coarse(u64),
     /// NaN, infinities, signed zeros, the largest and the smallest numbers among others.
     Extreme(u64),
     /// What a line of Python can make however many there are: multiples of an eighth from -6 to 6.
@@ -54,7 +56,10 @@ impl Values {
             Values::Fractions(seed) if is_float => (1 + bits(seed) % 998) as f64 / 1000.0,
             Values::Fractions(seed) => (bits(seed) % 2) as f64,
             Values::Small(seed) if is_float => (bits(seed) % 4001) as f64 / 1000.0 - 2.0,
-            Values::Small(seed) => (bits(seed) % 5) as f64 - f64::from(u8::from(bits(seed) & (1 << 40) != 0)),
+            Values::Coarse(seed) if is_float => (bits(seed) % 5) as f64 / 2.0 - 1.0,
+            Values::Small(seed) | Values::Coarse(seed) => {
+                (bits(seed) % 5) as f64 - f64::from(u8::from(bits(seed) & (1 << 40) != 0))
+            }
             Values::Extreme(seed) if is_float => {
                 const EXTREMES: [f64; 10] = [
                     f64::NAN,
@@ -80,7 +85,7 @@ impl Values {
         const TEXTS: [&str; 6] = ["1", "", "2.5", "zwölf", "a\0b", "a text of more than sixteen bytes"];
         match self {
             Values::Counting | Values::Formula => (i + 1).to_string().into_bytes(),
-            Values::Fractions(seed) | Values::Small(seed) | Values::Extreme(seed) => {
+            Values::Fractions(seed) | Values::Small(seed) | Values::Coarse(seed) | Values::Extreme(seed) => {
                 TEXTS[(mix(seed ^ salt, i as u64) % 6) as usize].as_bytes().to_vec()
             }
         }

@@ -297,6 +297,8 @@ fn max_pool_second_gradient() -> OpDef {
 struct Means {
     pool: Pool,
     count_padding: bool,
+    /// Whether it is for a gradient, to which a window of nothing gives nothing.
+    is_for_gradient: bool,
 }
 
 /// What each window's sum is divided by.
@@ -326,6 +328,9 @@ impl Means {
                 divisors[first..first + count].iter_mut().for_each(|divisor| *divisor += 1.0);
             });
         })?;
+        if self.is_for_gradient {
+            divisors.iter_mut().for_each(|divisor| *divisor = f64::max(*divisor, 1.0));
+        }
         Ok(Divisors::Each(divisors))
     }
 }
@@ -353,7 +358,12 @@ impl Linear for Means {
     const STRIDED: bool = false;
 
     fn new(construction: &OpKernelConstruction<'_>) -> Result<Self> {
-        Ok(Means { pool: Pool::new(construction)?, count_padding: construction.attr("count_padding")? })
+        let is_for_gradient = construction.signature().name != Self::FACTS.name;
+        Ok(Means {
+            pool: Pool::new(construction)?,
+            count_padding: construction.attr("count_padding")?,
+            is_for_gradient,
+        })
     }
 
     fn forward(&self, context: &OpKernelContext<'_>) -> Result<()> {

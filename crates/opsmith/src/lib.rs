@@ -420,6 +420,7 @@ pub use opsmith_macros::kernels;
 #[doc(hidden)]
 pub mod __private {
     pub use opsmith_body as body;
+    pub use opsmith_core::kernel::{Settled, SettledTensors};
     pub use opsmith_core::{Arguments, KernelRow, check_gradient};
     pub use opsmith_frameworks as frameworks;
     pub use opsmith_kernels as kernels;

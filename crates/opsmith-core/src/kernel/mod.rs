@@ -24,9 +24,9 @@ pub(crate) use context::Poison;
 pub(crate) use facts::{OpFacts, Resolved};
 pub use services::Services;
 pub(crate) use settled::{CallShapes, MOST_INPUTS, MOST_OUTPUTS};
-pub use settled::{Settled, SettledCall};
+pub use settled::{Rest, Settled, SettledCall, SettledTensors};
 
-use crate::{DType, DeviceKind, Element, Result};
+use crate::{DType, DeviceKind, Element, Error, Result};
 
 /// The computation of an op for one combination of dtypes on one kind of device.
 ///
@@ -51,8 +51,17 @@ pub trait OpKernel: Send + Sync + Sized + 'static {
     ///
     /// A kernel whose small calls should cost little gives it; most have no need to. Nothing else than the numbers may change from call to call:
     /// no state, and no shape that depends on values.
+    /// [`OpKernelContext::settled`] is enough where views of dense tensors are all that the kernel takes.
     fn settle(&self, _context: &OpKernelContext<'_>) -> Option<Settled> {
         None
+    }
+
+    /// Computes a call of which [`settle`](Self::settle) has said that [`Rest::Kernel`] is left to do.
+    ///
+    /// # Errors
+    /// Whatever is wrong besides shapes, which have been checked.
+    fn compute_settled(&self, _compute: &Compute<'_>, _tensors: &SettledTensors<'_>) -> Result<()> {
+        Err(Error::internal("the kernel has settled a call that it does not compute"))
     }
 }
 
@@ -60,6 +69,7 @@ pub trait OpKernel: Send + Sync + Sized + 'static {
 pub(crate) trait Instance: Send + Sync {
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()>;
     fn settle(&self, context: &OpKernelContext<'_>) -> Option<Settled>;
+    fn compute_settled(&self, compute: &Compute<'_>, tensors: &SettledTensors<'_>) -> Result<()>;
 }
 
 impl<K: OpKernel> Instance for K {
@@ -69,6 +79,10 @@ impl<K: OpKernel> Instance for K {
 
     fn settle(&self, context: &OpKernelContext<'_>) -> Option<Settled> {
         OpKernel::settle(self, context)
+    }
+
+    fn compute_settled(&self, compute: &Compute<'_>, tensors: &SettledTensors<'_>) -> Result<()> {
+        OpKernel::compute_settled(self, compute, tensors)
     }
 }
 

@@ -1,12 +1,14 @@
 //! Calls whose shapes have been looked at: what is left to do for tensors of the same shapes.
 
+use std::cell::Cell;
 use std::ptr::null;
 
+use ndarray::{ArrayView, ArrayViewMut, Dimension};
 use smallvec::SmallVec;
 
 use super::compute::Compute;
-use crate::Result;
-use crate::tensor::{Extents, TensorView};
+use crate::tensor::{Extents, TensorView, dense_shape};
+use crate::{DType, Element, Error, Result, bail};
 
 /// What is left to do of a call when all that its shapes decide is known.
 ///
@@ -30,18 +32,28 @@ pub struct Settled {
     /// The outputs to make: where each is in the flat order, and its shape.
     pub outputs: SmallVec<[(usize, Extents); 1]>,
     /// What is left to do.
-    pub call: Box<dyn SettledCall>,
+    pub rest: Rest,
 }
 
-/// How an input of a settled call is: its rank, and the bits of its address that are 0.
+/// What is left to do of a settled call.
+pub enum Rest {
+    /// This.
+    Call(Box<dyn SettledCall>),
+    /// All that the kernel does with its tensors, without a look at their shapes:
+    /// [`OpKernel::compute_settled`](super::OpKernel::compute_settled).
+    Kernel,
+}
+
+/// How an input of a settled call is: its rank, where its dims begin, and the bits of its address that are 0.
 #[derive(Clone, Copy)]
 struct Input {
     rank: usize,
+    begin: usize,
     aligned: usize,
 }
 
-/// One that is absent.
-const ABSENT: Input = Input { rank: usize::MAX, aligned: 0 };
+/// The rank of one that is absent.
+const ABSENT: usize = usize::MAX;
 
 /// What is the same in all calls that are settled alike.
 pub(crate) struct CallShapes {
@@ -60,10 +72,11 @@ impl CallShapes {
     pub(crate) fn of(inputs: &[Option<TensorView<'_>>], wanted: u64) -> CallShapes {
         let mut shapes = CallShapes { inputs: SmallVec::new(), dims: SmallVec::new(), wanted };
         for tensor in inputs {
-            shapes.inputs.push(tensor.as_ref().map_or(ABSENT, |tensor| Input {
-                rank: tensor.rank(),
-                aligned: tensor.dtype().alignment() - 1,
-            }));
+            shapes.inputs.push(Input {
+                rank: tensor.as_ref().map_or(ABSENT, TensorView::rank),
+                begin: shapes.dims.len(),
+                aligned: tensor.as_ref().map_or(0, |tensor| tensor.dtype().alignment() - 1),
+            });
             shapes.dims.extend_from_slice(tensor.as_ref().map_or(&[], TensorView::shape));
         }
         shapes
@@ -99,11 +112,87 @@ impl CallShapes {
                     }
                     data[input] = address;
                 }
-                None if own.rank == ABSENT.rank => {}
+                None if own.rank == ABSENT => {}
                 None => return None,
             }
             input += 1;
         }
         Some(data)
     }
+}
+
+/// The tensors of a settled call, dense and in host memory, of which a kernel takes views.
+pub struct SettledTensors<'a> {
+    shapes: &'a CallShapes,
+    inputs: (&'a [*const u8], &'a [Option<DType>]),
+    outputs: (&'a [*mut u8], &'a [(usize, Extents)], &'a [DType]),
+    /// Bit `i` is set when the view of output `i` has been given out.
+    lent: Cell<u64>,
+}
+
+impl<'a> SettledTensors<'a> {
+    /// Those of a call of these shapes: of inputs the addresses and dtypes, of outputs the addresses of those that are made, which these are,
+    /// and the dtypes of all.
+    ///
+    /// # Safety
+    /// As [`SettledCall::run`].
+    pub(crate) unsafe fn new(
+        shapes: &'a CallShapes,
+        inputs: (&'a [*const u8], &'a [Option<DType>]),
+        outputs: (&'a [*mut u8], &'a [(usize, Extents)], &'a [DType]),
+    ) -> SettledTensors<'a> {
+        SettledTensors { shapes, inputs, outputs, lent: Cell::new(0) }
+    }
+
+    /// A view of input `at`.
+    ///
+    /// # Errors
+    /// `Internal` when it is absent, or has another dtype or rank.
+    pub fn view<T: Element, D: Dimension>(&self, at: usize) -> Result<ArrayView<'a, T, D>> {
+        self.optional_view(at)?.ok_or_else(unfit)
+    }
+
+    /// A view of input `at`, `None` when it is absent.
+    ///
+    /// # Errors
+    /// `Internal` when it has another dtype or rank.
+    pub fn optional_view<T: Element, D: Dimension>(&self, at: usize) -> Result<Option<ArrayView<'a, T, D>>> {
+        let Some(input) = self.shapes.inputs.get(at) else { return Err(unfit()) };
+        if input.rank == ABSENT {
+            return Ok(None);
+        }
+        let dims = &self.shapes.dims[input.begin..input.begin + input.rank];
+        let (data, dtype) = (self.inputs.0[at], self.inputs.1[at]);
+        let (dims, data) = dense_shape::<T, D>(dtype, dims, data.cast_mut()).ok_or_else(unfit)?;
+        // SAFETY: the caller of `new` promised elements of this dtype in these dims, readable as long as the call lasts.
+        Ok(Some(unsafe { ArrayView::from_shape_ptr(dims, data) }))
+    }
+
+    /// Whether output `at` is made in this call.
+    pub fn output_wanted(&self, at: usize) -> bool {
+        self.outputs.1.iter().any(|(flat, _)| *flat == at)
+    }
+
+    /// The view of output `at`, to be written. Its elements are not set.
+    ///
+    /// # Errors
+    /// `Internal` when it is not made in this call, has been given out already, or has another dtype or rank.
+    pub fn output_view<T: Element, D: Dimension>(&self, at: usize) -> Result<ArrayViewMut<'a, T, D>> {
+        let (made, outputs, dtypes) = self.outputs;
+        let place = outputs.iter().position(|(flat, _)| *flat == at);
+        let Some(place) = place.filter(|place| self.lent.get() >> place & 1 == 0) else {
+            bail!(Internal, "a settled call has no such output");
+        };
+        self.lent.set(self.lent.get() | 1 << place);
+        let (dims, data) =
+            dense_shape::<T, D>(Some(dtypes[at]), &outputs[place].1, made[place]).ok_or_else(unfit)?;
+        // SAFETY: the caller of `new` promised room for elements of this dtype in these dims, nobody else's as long as the call lasts, and
+        // `lent` makes this the only view.
+        Ok(unsafe { ArrayViewMut::from_shape_ptr(dims, data) })
+    }
+}
+
+#[cold]
+fn unfit() -> Error {
+    Error::internal("a settled call has another tensor here")
 }

@@ -2,11 +2,15 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ndarray::{Ix1, Ix2, IxDyn};
+
 use super::tests::{Lender, op, run};
-use super::{Compute, OpKernel, OpKernelConstruction, OpKernelContext, Settled, SettledCall};
+use super::{
+    Compute, OpKernel, OpKernelConstruction, OpKernelContext, Rest, Settled, SettledCall, SettledTensors,
+};
 use crate::kernel::{CallInputs, Dense};
 use crate::tensor::{TensorView, row_major_strides};
-use crate::{DType, Device, DeviceKind, Request, Result};
+use crate::{DType, Device, DeviceKind, Request, Result, ensure};
 
 /// Gives its input, and counts the calls that were computed.
 struct Same;
@@ -16,6 +20,12 @@ struct SettledSame(usize, f32);
 
 /// As `Same`, but what it settles is wrong.
 struct Liar;
+
+/// Gives its input by views, in calls of either kind; fails at 9.
+struct Views;
+
+/// Settles calls, and asks then for a view of another rank, of another dtype, or twice.
+struct Asks<const WHAT: usize>;
 
 static COMPUTED: AtomicUsize = AtomicUsize::new(0);
 static SETTLED: AtomicUsize = AtomicUsize::new(0);
@@ -41,7 +51,7 @@ fn copy(context: &OpKernelContext<'_>) -> Result<()> {
 fn settled(context: &OpKernelContext<'_>, error: f32) -> Option<Settled> {
     let shape = context.input_shape(0).ok()?;
     let call = SettledSame(shape.iter().product(), error);
-    Some(Settled { outputs: [(0, shape.into())].into_iter().collect(), call: Box::new(call) })
+    Some(Settled { outputs: [(0, shape.into())].into_iter().collect(), rest: Rest::Call(Box::new(call)) })
 }
 
 impl OpKernel for Same {
@@ -70,6 +80,56 @@ impl OpKernel for Liar {
 
     fn settle(&self, context: &OpKernelContext<'_>) -> Option<Settled> {
         settled(context, 1.0)
+    }
+}
+
+impl OpKernel for Views {
+    fn new(_: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(Views)
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        copy(context)
+    }
+
+    fn settle(&self, context: &OpKernelContext<'_>) -> Option<Settled> {
+        Some(context.settled())
+    }
+
+    fn compute_settled(&self, _: &Compute<'_>, tensors: &SettledTensors<'_>) -> Result<()> {
+        let (x, mut z) = (tensors.view::<f32, IxDyn>(0)?, tensors.output_view::<f32, IxDyn>(0)?);
+        ensure!(!x.iter().any(|x| *x == 9.0), InvalidArgument, "no 9");
+        assert!(
+            tensors.output_wanted(0)
+                && !tensors.output_wanted(1)
+                && tensors.output_view::<f32, Ix1>(0).is_err()
+        );
+        z.assign(&x.mapv(|x| x + 100.0));
+        Ok(())
+    }
+}
+
+impl<const WHAT: usize> OpKernel for Asks<WHAT> {
+    fn new(_: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(Asks)
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        copy(context)
+    }
+
+    fn settle(&self, context: &OpKernelContext<'_>) -> Option<Settled> {
+        Some(context.settled())
+    }
+
+    fn compute_settled(&self, _: &Compute<'_>, tensors: &SettledTensors<'_>) -> Result<()> {
+        match WHAT {
+            0 => tensors.view::<f32, Ix2>(0).map(|_| ()),
+            1 => tensors.view::<f64, Ix1>(0).map(|_| ()),
+            2 => tensors.output_view::<i32, Ix1>(0).map(|_| ()),
+            3 => tensors.output_view::<f32, Ix1>(1).map(|_| ()),
+            _ => tensors.optional_view::<f32, Ix1>(1).map(|_| ()),
+        }
     }
 }
 
@@ -123,6 +183,40 @@ fn calls_of_the_same_shapes_are_settled() {
         unsafe { plan.run_dense(&op, input, u64::MAX, &lender) }.unwrap();
         assert_eq!((lender.last::<f32>(6), counts().0 - before.0), (data[..6].to_vec(), computed));
     }
+}
+
+#[test]
+fn a_kernel_computes_its_settled_calls_by_views() {
+    let (op, counting) =
+        (op::<Views>("float"), |from: usize, len| (from..from + len).map(|i| i as f32).collect());
+    let call = |data: &[f32], shape: &[usize]| {
+        let lender = Lender::default();
+        let outcome = run(&op, view(data, shape, &row_major_strides(shape)), &lender);
+        outcome.map(|()| lender.last::<f32>(shape.iter().product()))
+    };
+    let first: Vec<f32> = counting(1, 6);
+    assert_eq!(call(&first, &[2, 3]).unwrap(), first);
+    // Settled calls add 100 here, so that they show.
+    let second: Vec<f32> = counting(21, 6);
+    assert_eq!(call(&second, &[2, 3]).unwrap(), counting(121, 6) as Vec<f32>);
+    assert_eq!(call(&first[..1], &[]).unwrap(), [1.0]);
+    assert_eq!(call(&first[1..], &[]).unwrap(), [102.0]);
+    let error = call(&counting(4, 6) as &Vec<f32>, &[2, 3]).unwrap_err();
+    assert_eq!(error.message(), "Test: no 9");
+}
+
+#[test]
+fn views_that_do_not_fit_a_settled_call_are_errors() {
+    fn again<const WHAT: usize>() -> String {
+        let (op, data) = (op::<Asks<WHAT>>("float"), [1f32, 2.0]);
+        let call = || run(&op, view(&data, &[2], &[1]), &Lender::default());
+        call().unwrap();
+        call().unwrap_err().message().to_owned()
+    }
+    for (message, what) in [again::<0>(), again::<1>(), again::<2>(), again::<4>()].into_iter().zip(0..) {
+        assert_eq!(message, "Test: a settled call has another tensor here", "{what}");
+    }
+    assert_eq!(again::<3>(), "Test: a settled call has no such output");
 }
 
 #[test]

@@ -6,7 +6,9 @@ use smallvec::SmallVec;
 
 use super::Op;
 use super::plan::Plan;
-use crate::kernel::{CallInputs, Compute, Dense, MOST_OUTPUTS, Poison, Services, Settled};
+use crate::kernel::{
+    CallInputs, CallShapes, Compute, Dense, MOST_OUTPUTS, Poison, Rest, Services, Settled, SettledTensors,
+};
 use crate::tensor::{Strides, TensorView, checked_num_elements, row_major_strides};
 use crate::{DType, Device, Error, Result};
 
@@ -82,7 +84,7 @@ impl Plan {
     unsafe fn run_settled(
         &self,
         op: &Op,
-        settled: &Settled,
+        (shapes, settled): &(CallShapes, Settled),
         inputs: &[*const u8],
         services: &dyn Services,
     ) -> Result<()> {
@@ -101,8 +103,16 @@ impl Plan {
             }
         }
         let compute = Compute::of_kernel(services, false);
+        let made = &outputs[..settled.outputs.len()];
         // SAFETY: promised by the caller, and these are the outputs.
-        let done = unsafe { settled.call.run(&compute, inputs, &outputs[..settled.outputs.len()]) };
+        let done = match &settled.rest {
+            Rest::Call(call) => unsafe { call.run(&compute, inputs, made) },
+            Rest::Kernel => {
+                let outputs = (made, &*settled.outputs, self.output_dtypes());
+                let tensors = unsafe { SettledTensors::new(shapes, (inputs, self.dtypes()), outputs) };
+                self.instance.compute_settled(&compute, &tensors)
+            }
+        };
         done.map_err(|error| error.with_op(&op.signature().name))
     }
 

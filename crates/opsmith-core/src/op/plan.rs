@@ -87,7 +87,7 @@ fn make_room<T>(cache: &mut Vec<T>) -> Vec<T> {
 pub struct Plan {
     key: Key,
     resolved: Resolved,
-    instance: Arc<dyn Instance>,
+    pub(super) instance: Arc<dyn Instance>,
     strided: bool,
     has_ref: bool,
     /// Bit `i` is set when a kernel on another device than the CPU keeps input `i` in host memory.
@@ -190,8 +190,9 @@ impl Op {
         let kernel = self.select_kernel(&resolved.attrs, device)?;
         let instance = instance(self, kernel, &resolved.attrs, device)?;
         let has_ref = signature.inputs.iter().any(|arg| arg.is_ref);
+        let output_dtypes: SmallVec<[DType; 8]> = resolved.output_dtypes.iter().flatten().copied().collect();
         Ok(Plan {
-            settled: SettledCalls::new(device == DeviceKind::Cpu && !has_ref, &dtypes),
+            settled: SettledCalls::new(device == DeviceKind::Cpu && !has_ref, &dtypes, &output_dtypes),
             key: Key { dtypes, counts: inputs.counts.into(), attrs: attrs.to_vec(), device },
             instance,
             strided: self.kernels[kernel].strided,
@@ -205,7 +206,7 @@ impl Op {
                 capturable: self.kernels[kernel].capturable,
                 input_offsets,
                 output_offsets: offsets(resolved.output_dtypes.iter().map(Vec::len)),
-                output_dtypes: resolved.output_dtypes.iter().flatten().copied().collect(),
+                output_dtypes,
                 attrs: resolved.attrs,
             },
         })

@@ -19,9 +19,12 @@ pub(super) struct SettledCalls {
 
 impl SettledCalls {
     /// None yet. Truths are not settled, as their bytes have to be looked at in each call, nor is text.
-    pub(super) fn new(may_be: bool, dtypes: &[Option<DType>]) -> SettledCalls {
+    pub(super) fn new(may_be: bool, dtypes: &[Option<DType>], outputs: &[DType]) -> SettledCalls {
         let is_plain = |dtype: &DType| !matches!(dtype, DType::Bool | DType::String);
-        let may_be = may_be && dtypes.len() <= MOST_INPUTS && dtypes.iter().flatten().all(is_plain);
+        let may_be = may_be
+            && dtypes.len() <= MOST_INPUTS
+            && dtypes.iter().flatten().all(is_plain)
+            && !outputs.contains(&DType::String);
         SettledCalls { known: Default::default(), may_be }
     }
 
@@ -31,11 +34,11 @@ impl SettledCalls {
         &self,
         wanted: u64,
         tensor: impl Fn(usize) -> Option<(*const u8, &'a [usize])>,
-    ) -> Option<(&Settled, [*const u8; MOST_INPUTS])> {
+    ) -> Option<(&(CallShapes, Settled), [*const u8; MOST_INPUTS])> {
         for known in &self.known {
-            let (shapes, settled) = known.get()?;
-            if let Some(data) = shapes.addresses(wanted, &tensor) {
-                return Some((settled, data));
+            let known = known.get()?;
+            if let Some(data) = known.0.addresses(wanted, &tensor) {
+                return Some((known, data));
             }
         }
         None

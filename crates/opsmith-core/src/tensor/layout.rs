@@ -131,6 +131,21 @@ pub(super) fn typed_layout<T: Element, D: Dimension>(
     Ok((dim, layout))
 }
 
+/// How `ndarray` is to see dense memory of a shape that has been seen before; nothing if dtype or rank are others.
+#[inline]
+pub(crate) fn dense_shape<T: Element, D: Dimension>(
+    dtype: Option<DType>,
+    shape: &[usize],
+    data: *mut u8,
+) -> Option<(D, *mut T)> {
+    if dtype != Some(T::DTYPE) || D::NDIM.is_some_and(|rank| rank != shape.len()) {
+        return None;
+    }
+    let mut dims = D::zeros(shape.len());
+    dims.slice_mut().copy_from_slice(shape);
+    Some((dims, anchor(data, shape, 0)))
+}
+
 /// The typed address `offset` elements from `data`; well aligned and not null even for an empty tensor.
 #[inline]
 pub(super) fn anchor<T>(data: *mut u8, shape: &[usize], offset: isize) -> *mut T {

@@ -28,26 +28,21 @@ pub(super) struct TorchServices<'s> {
     temps: RefCell<Vec<OwnedTensor<'s>>>,
 }
 
-/// An output as it goes to PyTorch, still ours.
-enum Word<'s> {
-    Tensor(OwnedTensor<'s>),
-    List(OwnedList<'s>),
-}
-
 impl<'s> TorchServices<'s> {
     /// The services of a call on `device` that has `outputs` output tensors.
     ///
     /// # Errors
     /// As [`Shim::cuda_stream`].
     pub(super) fn new(shim: &'s Shim, outputs: usize, device: Device) -> Result<TorchServices<'s>> {
-        let outputs = std::iter::repeat_with(|| None).take(outputs).collect();
+        let mut none = SmallVec::new();
+        none.resize_with(outputs, || None);
         let stream = match device.kind {
             DeviceKind::Cpu => std::ptr::null_mut(),
             DeviceKind::Cuda => shim.cuda_stream(device.index)?,
         };
         Ok(TorchServices {
             shim,
-            outputs: RefCell::new(outputs),
+            outputs: RefCell::new(none),
             scratch: Scratch::default(),
             device,
             stream,
@@ -64,34 +59,32 @@ impl<'s> TorchServices<'s> {
     /// `stack` must have room for a word for each output of `signature`.
     pub(super) unsafe fn give(&self, signature: &Signature, plan: &Plan, stack: *mut u64) -> Result<()> {
         let mut outputs = self.outputs.borrow_mut();
-        let mut tensors = outputs.iter_mut().map(Option::take).enumerate();
-        let mut next = || -> Result<OwnedTensor<'s>> {
-            match tensors.next() {
-                Some((_, Some(tensor))) => Ok(tensor),
-                Some((flat, None)) => empty(self.shim, self.device, plan.output_dtypes()[flat], &[0]),
-                None => Err(Error::internal("an output is missing")),
+        for (flat, output) in outputs.iter_mut().enumerate() {
+            if output.is_none() {
+                *output = Some(empty(self.shim, self.device, plan.output_dtypes()[flat], &[0])?);
             }
-        };
-        let mut words: SmallVec<[Word<'s>; 4]> = SmallVec::new();
-        for (arg, output) in signature.outputs.iter().enumerate() {
-            if !output.count.is_list() {
-                words.push(Word::Tensor(next()?));
-                continue;
-            }
-            let len = plan.output_offset(arg + 1) - plan.output_offset(arg);
-            let mut list = OwnedList::with_capacity(self.shim, len)?;
-            for _ in 0..len {
-                list.push(next()?)?;
-            }
-            words.push(Word::List(list));
         }
-        for (position, word) in words.into_iter().enumerate() {
-            let word = match word {
-                Word::Tensor(tensor) => tensor.into_raw(),
-                Word::List(list) => list.into_raw(),
+        // All that may fail is done before anything is given away.
+        let mut lists: SmallVec<[OwnedList<'s>; 1]> = SmallVec::new();
+        for (arg, output) in signature.outputs.iter().enumerate() {
+            if output.count.is_list() {
+                let own = plan.output_offset(arg)..plan.output_offset(arg + 1);
+                let mut list = OwnedList::with_capacity(self.shim, own.len())?;
+                for tensor in outputs[own].iter_mut().filter_map(Option::take) {
+                    list.push(tensor)?;
+                }
+                lists.push(list);
+            }
+        }
+        let mut lists = lists.into_iter();
+        for (arg, output) in signature.outputs.iter().enumerate() {
+            let word = match output.count.is_list() {
+                true => lists.next().map(OwnedList::into_raw),
+                false => outputs[plan.output_offset(arg)].take().map(OwnedTensor::into_raw),
             };
+            let word = word.unwrap_or_else(|| unreachable!("each output is there once"));
             // SAFETY: there is a word for each output.
-            unsafe { stack.add(position).write(word as u64) };
+            unsafe { stack.add(arg).write(word as u64) };
         }
         Ok(())
     }

@@ -34,13 +34,9 @@ impl<'s> Arguments<'s> {
     /// No arguments yet, of an op with `attrs` attributes.
     #[inline]
     pub(super) fn new(shim: &'s Shim, attrs: usize) -> Arguments<'s> {
-        Arguments {
-            shim,
-            tensors: SmallVec::new(),
-            counts: SmallVec::new(),
-            attrs: smallvec::smallvec![None; attrs],
-            wanted: u64::MAX,
-        }
+        let mut none = SmallVec::new();
+        none.resize_with(attrs, || None);
+        Arguments { shim, tensors: SmallVec::new(), counts: SmallVec::new(), attrs: none, wanted: u64::MAX }
     }
 
     /// Takes the arguments over from the stack. Whatever goes wrong, none is left behind.

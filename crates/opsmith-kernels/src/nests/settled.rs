@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use half::{bf16, f16};
 use opsmith_body::Kind;
-use opsmith_core::kernel::{Settled, SettledCall};
+use opsmith_core::kernel::{Rest, Settled, SettledCall};
 use opsmith_core::space::Layout;
 use opsmith_core::tensor::{Extents, Strides, row_major_strides};
 use opsmith_core::{Compute, DType, Result};
@@ -69,7 +69,7 @@ impl Runner {
             DType::BFloat16 => programs.settled::<bf16>(space, arguments, inputs),
             _ => return None,
         };
-        Some(Settled { outputs: outputs.collect(), call: call.ok()? })
+        Some(Settled { outputs: outputs.collect(), rest: Rest::Call(call.ok()?) })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use opsmith_body::BLOCK;
-use opsmith_core::kernel::Settled;
+use opsmith_core::kernel::{Rest, Settled};
 use opsmith_core::tensor::checked_num_elements;
 use opsmith_core::{OpKernelContext, Result};
 use smallvec::SmallVec;
@@ -47,7 +47,7 @@ impl Computation {
     ) -> Option<Settled> {
         let elements = self.few_elements::<T>(shapes, given, arithmetic)?;
         let outputs = self.made(shapes, given).map(|(output, shape)| (output, shape.into())).collect();
-        Some(Settled { outputs, call: Box::new(elements) })
+        Some(Settled { outputs, rest: Rest::Call(Box::new(elements)) })
     }
 
     /// The outputs that are wanted, and their shapes.

@@ -17,7 +17,7 @@ pub(crate) fn kernel(op: &Op, function: &ItemFn) -> TokenStream {
     let Some(file) = &op.cuda else { return quote!() };
     let launch = format_ident!("{}_cuda", function.sig.ident, span = file.span());
     let body = compute(op, &launch, file);
-    let kernel = kernel_type(op, function, KERNEL, Some(quote!(+ ::opsmith::cuda::CudaElement)), &body);
+    let kernel = kernel_type(op, function, KERNEL, Some(quote!(+ ::opsmith::cuda::CudaElement)), &body, None);
     quote! {
         static __SOURCE: ::opsmith::cuda::Source =
             ::opsmith::cuda::Source::new(#file, ::core::include_str!(#file)).beside(::core::file!());

@@ -13,13 +13,16 @@ use super::kernel::{kernel_type, passed, view_types};
 use super::model::{Op, camel_case};
 use super::options::{Gradient, Policy};
 use super::parameter::{Element, List, Parameter, Role, Tensor};
+use super::settled;
 use crate::dtypes::rust_type;
 
 /// The function as it is, the op's marker type, its kernel and its definition.
 pub(crate) fn expand(op: &Op, function: &ItemFn) -> TokenStream {
     let cfgs: Vec<&Attribute> = function.attrs.iter().filter(|attr| attr.path().is_ident("cfg")).collect();
     let marker = marker(op, function);
-    let kernel = kernel_type(op, function, "__Kernel", None, &compute(op, &function.sig.ident));
+    let compute = compute(op, &function.sig.ident);
+    let settled = settled::methods(op, &function.sig.ident);
+    let kernel = kernel_type(op, function, "__Kernel", None, &compute, settled);
     let cuda = cuda::kernel(op, function);
     let definition = definition(op, &function.sig.ident);
     quote! {
@@ -89,9 +92,22 @@ fn compute(op: &Op, function: &Ident) -> TokenStream {
         locals.push(quote!(let #mutable #local = #value;));
         arguments.push(passed);
     }
+    let call = call(op, function, &arguments);
+    quote! {
+        let shapes = context.bind_shapes()?;
+        let _ = &shapes;
+        #(#locals)*
+        #call
+        #(#gifts)*
+        ::core::result::Result::Ok(())
+    }
+}
+
+/// The call of the function, and what it says of itself.
+pub(super) fn call(op: &Op, function: &Ident, arguments: &[TokenStream]) -> TokenStream {
     let params = op.type_params.iter().map(|param| &param.name);
     let call = quote!(#function::<#(#params),*>(#(#arguments),*));
-    let call = match &op.result {
+    match &op.result {
         Some(ty) => {
             let result = quote_spanned!(ty.span()=> result);
             quote! {
@@ -101,14 +117,6 @@ fn compute(op: &Op, function: &Ident) -> TokenStream {
             }
         }
         None => quote!(#call;),
-    };
-    quote! {
-        let shapes = context.bind_shapes()?;
-        let _ = &shapes;
-        #(#locals)*
-        #call
-        #(#gifts)*
-        ::core::result::Result::Ok(())
     }
 }
 

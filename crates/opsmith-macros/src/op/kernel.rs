@@ -9,13 +9,14 @@ use super::model::Op;
 use super::parameter::{Element, Role, Tensor};
 use crate::dtypes::rust_type;
 
-/// A type that implements `OpKernel`: the attributes, and `body` for a call. `bound` is one more on the dtypes.
+/// A type that implements `OpKernel`: the attributes, `body` for a call, and further methods. `bound` is one more on the dtypes.
 pub(super) fn kernel_type(
     op: &Op,
     function: &ItemFn,
     name: &str,
     bound: Option<TokenStream>,
     body: &TokenStream,
+    more: Option<TokenStream>,
 ) -> TokenStream {
     let kernel = format_ident!("{name}");
     let (impl_generics, type_generics, where_clause) = function.sig.generics.split_for_impl();
@@ -50,6 +51,8 @@ pub(super) fn kernel_type(
             fn compute(&self, context: &mut ::opsmith::OpKernelContext<'_>) -> ::opsmith::Result<()> {
                 #body
             }
+
+            #more
         }
     }
 }

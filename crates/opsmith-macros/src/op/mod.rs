@@ -11,6 +11,7 @@ pub(crate) mod model;
 mod numbers;
 pub(crate) mod options;
 pub(crate) mod parameter;
+mod settled;
 mod value;
 
 use proc_macro2::TokenStream;

@@ -58,6 +58,12 @@ pub(crate) fn ignored_output_grad<T: Float>(
     Ok(())
 }
 
+/// The soft threshold, which is `x` where `by` is 0: its slope is 1 then, also at 0, where the derived gradient is 0.
+#[pointwise(orders = 1)]
+pub(crate) fn shrunk<S: Scalar>(x: S, #[attr(default = 0.5, min = 0.0)] by: S) -> S {
+    x.sign() * (x.abs() - by).max(S::of(0.0))
+}
+
 /// `y = x³`. Its gradient is right, the gradient of that is not.
 #[op(shape = "(n)->(n)", gradient = wrong_second_grad)]
 pub(crate) fn wrong_second<T: Float>(x: ArrayView1<T>, mut y: ArrayViewMut1<T>) -> Result<()> {

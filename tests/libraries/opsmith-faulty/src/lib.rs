@@ -11,6 +11,7 @@ opsmith::library! {
         gradients::wrong_sign_grad,
         gradients::ignored_output,
         gradients::ignored_output_grad,
+        gradients::shrunk,
         gradients::wrong_second,
         gradients::wrong_second_grad,
         gradients::wrong_second_grad_grad,

@@ -1,14 +1,22 @@
 //! That a settled call does what the call did which it was settled by.
 
+use std::cell::OnceCell;
 use std::ptr::null;
 
-use super::OpKernelContext;
 use super::poison::Poison;
-use crate::kernel::Settled;
+use super::{OpKernelContext, Slot};
+use crate::kernel::{Rest, Settled};
 use crate::tensor::{Extents, TensorView, checked_num_elements};
 use crate::{Error, Result, memory};
 
 impl OpKernelContext<'_> {
+    /// What is left to do of calls like this one, which has been computed, where that is what the kernel does with views of the tensors:
+    /// its [`compute_settled`](crate::OpKernel::compute_settled).
+    pub fn settled(&self) -> Settled {
+        let made = |(flat, slot): (usize, &OnceCell<Slot>)| Some((flat, slot.get()?.shape.clone()));
+        Settled { outputs: self.slots.iter().enumerate().filter_map(made).collect(), rest: Rest::Kernel }
+    }
+
     /// That a settled call makes the outputs that this one has made, each once and of the same shape.
     ///
     /// # Errors
@@ -31,6 +39,10 @@ impl OpKernelContext<'_> {
     /// # Errors
     /// `Internal` where outputs differ, and what the settled call says.
     pub(crate) fn check_settled(&self, settled: &Settled) -> Result<()> {
+        let Rest::Call(call) = &settled.rest else {
+            // The kernel's own code, which may have effects that nobody expects twice.
+            return Ok(());
+        };
         if self.written.get() != 0 {
             // The inputs are no longer what they were.
             return Ok(());
@@ -51,7 +63,7 @@ impl OpKernelContext<'_> {
             unsafe { poison.fill(*output, dtype, count(shape)) };
         }
         // SAFETY: the inputs are those of a call of these shapes, dense and aligned, and the outputs are ours.
-        unsafe { settled.call.run(&self.compute, &inputs, &outputs)? };
+        unsafe { call.run(&self.compute, &inputs, &outputs)? };
         for (output, again) in settled.outputs.iter().zip(outputs) {
             let Some(slot) = self.slots[output.0].get().filter(|_| size(output) > 0) else { continue };
             // SAFETY: both have been written, or filled, and have so many bytes.
