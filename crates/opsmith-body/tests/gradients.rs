@@ -231,7 +231,9 @@ fn powers_at_zero_have_the_slopes_that_exist() {
     assert_eq!(slopes(0.0, 1.0), [1.0, 0.0]);
     assert_eq!(slopes(0.0, 0.0), [0.0, 0.0]);
     assert_eq!(slopes(-2.0, 3.0)[0], 12.0);
-    assert_eq!(slopes(f64::NAN, 0.0)[0], 0.0);
+    for x in [f64::NAN, 1e-310, -1e-310, f64::INFINITY] {
+        assert_eq!(slopes(x, 0.0)[0], 0.0, "{x}");
+    }
 }
 
 #[test]
@@ -242,6 +244,12 @@ fn the_slope_of_a_power_of_0_changes_with_the_exponent() {
     let mixed = Nested::variable(x, 0).pow(Nested::variable(y, 1)).derivative(0).derivative(1).get();
     // The derivative of y xʸ⁻¹ by y.
     assert_eq!(mixed, 0.5);
+    // That by x, times no exponent, of numbers whose powers are infinite.
+    for x in [1e-200, -1e-200, 2.0] {
+        let (x, y) = (Two::variable(Number::new(x), 0), Two::constant(Number::new(0.0)));
+        let second = Nested::variable(x, 0).pow(Nested::constant(y)).derivative(0).derivative(0).get();
+        assert_eq!(second, 0.0);
+    }
 }
 
 #[test]

@@ -20,13 +20,14 @@ pub(crate) fn strategy(def: &AttrDef) -> BoxedStrategy<Option<AttrValue>> {
     if has_default { prop_oneof![Just(None), value].boxed() } else { value.boxed() }
 }
 
-/// The least value that a float may have, or the greatest.
-pub(crate) fn end(def: &AttrDef) -> Option<AttrValue> {
+/// The least and the greatest value that a float may have, where it may have them.
+pub(crate) fn ends(def: &AttrDef) -> Vec<AttrValue> {
     let end = |bound: &Bound<AttrValue>| match bound {
         Bound::Included(value @ AttrValue::Float(end)) if end.is_finite() => Some(value.clone()),
         _ => None,
     };
-    end(&def.min).or_else(|| end(&def.max)).filter(|_| !def.ty.list)
+    let bounds = [&def.min, &def.max].into_iter();
+    if def.ty.list { vec![] } else { bounds.filter_map(end).collect() }
 }
 
 /// The value that shrinking ends with: none where there is a default.

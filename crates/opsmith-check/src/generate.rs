@@ -173,19 +173,22 @@ impl Generator<'_, '_> {
         );
         let author = (any::<u64>().no_shrink(), 0..=8u64);
         let rest = (self.numbers(), proptest::collection::vec(layout, 16), author);
-        let end = |def: &AttrDef| {
+        let ends = |def: &AttrDef| {
             let is_chosen = self.author.borrow().attrs.iter().any(|(name, _)| *name == def.name);
-            if is_chosen { None } else { attrs::end(def) }
+            if is_chosen { vec![] } else { attrs::ends(def) }
         };
-        let ends: Vec<Option<AttrValue>> = signature.attrs.iter().map(end).collect();
+        let ends: Vec<Vec<AttrValue>> = signature.attrs.iter().map(ends).collect();
         let dials = (picks, shapes, rest).prop_map(move |(picks, shapes, rest)| {
             let (kernel, types, mut attrs, lengths, present) = picks;
             let (dims, batch, ranks, mode, free) = shapes;
             let (values, layouts, author) = rest;
-            // Where both are at an end, formulas have their exceptions.
-            if matches!(values, Values::Coarse(_)) {
-                let at_end = attrs.iter_mut().zip(&ends).filter(|(_, end)| end.is_some());
-                at_end.for_each(|(attr, end)| attr.clone_from(end));
+            // Where numbers are 0 and attributes at an end, formulas have their exceptions.
+            if let Values::Coarse(seed) = values {
+                for (at, (attr, ends)) in attrs.iter_mut().zip(&ends).enumerate() {
+                    if let Some(end) = ends.get(mix(seed, at as u64) as usize % ends.len().max(1)) {
+                        *attr = Some(end.clone());
+                    }
+                }
             }
             Dials {
                 kernel,
@@ -207,13 +210,16 @@ impl Generator<'_, '_> {
     }
 
     fn numbers(&self) -> BoxedStrategy<Values> {
+        // Where no attribute has an end, there are more kinks among them than exceptions.
+        let has_ends = self.subject.signature.attrs.iter().any(|def| !attrs::ends(def).is_empty());
+        let coarse = if has_ends { 4 } else { 0 };
         let seed = || any::<u64>().no_shrink();
         match self.profile.numbers {
             Numbers::Plain => prop_oneof![
                 1 => Just(Values::Counting),
                 3 => seed().prop_map(Values::Fractions),
-                3 => seed().prop_map(Values::Small),
-                3 => seed().prop_map(Values::Coarse),
+                4 => seed().prop_map(Values::Small),
+                coarse => seed().prop_map(Values::Coarse),
             ]
             .boxed(),
             Numbers::Extreme => seed().prop_map(Values::Extreme).boxed(),

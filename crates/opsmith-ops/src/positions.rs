@@ -369,7 +369,7 @@ mod tests {
         numbers
     }
 
-    /// By a plain loop in double precision, which holds all of these numbers.
+    /// By a plain loop in double precision, which holds all numbers of this test.
     fn first<T: RealNumber>(numbers: ArrayView1<'_, T>, largest: bool) -> i64 {
         let numbers: Vec<f64> = numbers.iter().map(|number| number.to_f64().unwrap()).collect();
         let comes_before = |new: f64, old: f64| {

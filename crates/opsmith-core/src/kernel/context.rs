@@ -15,7 +15,7 @@ use std::sync::Arc;
 use ndarray::{ArrayView, Dimension};
 use smallvec::SmallVec;
 
-pub(crate) use self::poison::Poison;
+pub(crate) use self::poison::{Poison, unwritten};
 use super::argument::ArgKey;
 use super::compute::Compute;
 use super::facts::{OpFacts, Resolved};

@@ -20,7 +20,7 @@ pub use choice::{KernelRule, choose_kernel};
 pub use compute::Compute;
 pub use construction::{FromAttr, OpKernelConstruction};
 pub use context::OpKernelContext;
-pub(crate) use context::Poison;
+pub(crate) use context::{Poison, unwritten};
 pub(crate) use facts::{OpFacts, Resolved};
 pub use services::Services;
 pub(crate) use settled::{CallShapes, MOST_INPUTS, MOST_OUTPUTS};

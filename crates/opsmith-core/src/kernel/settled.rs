@@ -7,8 +7,9 @@ use ndarray::{ArrayView, ArrayViewMut, Dimension};
 use smallvec::SmallVec;
 
 use super::compute::Compute;
-use crate::tensor::{Extents, TensorView, dense_shape};
-use crate::{DType, Element, Error, Result, bail};
+use super::context::Poison;
+use crate::tensor::{Extents, Strides, TensorView, dense_shape, row_major_strides};
+use crate::{DType, Device, Element, Error, Result, bail};
 
 /// What is left to do of a call when all that its shapes decide is known.
 ///
@@ -82,6 +83,15 @@ impl CallShapes {
         shapes
     }
 
+    fn dims_of(&self, input: &Input) -> &[usize] {
+        &self.dims[input.begin..input.begin + input.rank]
+    }
+
+    /// The shape of each input, nothing for one that is absent.
+    fn each(&self) -> impl Iterator<Item = Option<&[usize]>> {
+        self.inputs.iter().map(|input| (input.rank != ABSENT).then(|| self.dims_of(input)))
+    }
+
     /// The addresses of the tensors of a call, if it has these shapes and they are aligned: of each the address and the shape, as `tensor`
     /// tells it by its number; null for an absent one.
     ///
@@ -144,6 +154,34 @@ impl<'a> SettledTensors<'a> {
         SettledTensors { shapes, inputs, outputs, lent: Cell::new(0) }
     }
 
+    /// The flat position of an output to which the kernel has written nothing, where that can be told.
+    pub(crate) fn unwritten(&self, poison: Poison) -> Option<usize> {
+        let shapes: Vec<Option<&[usize]>> = self.shapes.each().collect();
+        let strides: Vec<Strides> =
+            shapes.iter().map(|shape| row_major_strides(shape.unwrap_or_default())).collect();
+        let view = |at: usize| {
+            // SAFETY: the caller of `new` promised these tensors, and the kernel is done with them.
+            Some(unsafe {
+                TensorView::from_raw_parts(
+                    self.inputs.0[at],
+                    self.inputs.1[at]?,
+                    Device::CPU,
+                    shapes[at]?,
+                    &strides[at],
+                )
+            })
+        };
+        let inputs: Vec<Option<TensorView<'_>>> = (0..shapes.len()).map(view).collect();
+        let (made, outputs, dtypes) = self.outputs;
+        let is_unwritten = |(data, (flat, shape)): &(&*mut u8, &(usize, Extents))| {
+            let (dtype, strides) = (dtypes[*flat], row_major_strides(shape));
+            // SAFETY: as above.
+            let output = unsafe { TensorView::from_raw_parts(**data, dtype, Device::CPU, shape, &strides) };
+            poison.is_untouched(&output, &inputs)
+        };
+        made.iter().zip(outputs).find(is_unwritten).map(|(_, (flat, _))| *flat)
+    }
+
     /// A view of input `at`.
     ///
     /// # Errors
@@ -161,7 +199,7 @@ impl<'a> SettledTensors<'a> {
         if input.rank == ABSENT {
             return Ok(None);
         }
-        let dims = &self.shapes.dims[input.begin..input.begin + input.rank];
+        let dims = self.shapes.dims_of(input);
         let (data, dtype) = (self.inputs.0[at], self.inputs.1[at]);
         let (dims, data) = dense_shape::<T, D>(dtype, dims, data.cast_mut()).ok_or_else(unfit)?;
         // SAFETY: the caller of `new` promised elements of this dtype in these dims, readable as long as the call lasts.

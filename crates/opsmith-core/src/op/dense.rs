@@ -8,6 +8,7 @@ use super::Op;
 use super::plan::Plan;
 use crate::kernel::{
     CallInputs, CallShapes, Compute, Dense, MOST_OUTPUTS, Poison, Rest, Services, Settled, SettledTensors,
+    unwritten,
 };
 use crate::tensor::{Strides, TensorView, checked_num_elements, row_major_strides};
 use crate::{DType, Device, Error, Result};
@@ -110,7 +111,14 @@ impl Plan {
             Rest::Kernel => {
                 let outputs = (made, &*settled.outputs, self.output_dtypes());
                 let tensors = unsafe { SettledTensors::new(shapes, (inputs, self.dtypes()), outputs) };
-                self.instance.compute_settled(&compute, &tensors)
+                let done = self.instance.compute_settled(&compute, &tensors);
+                if cfg!(debug_assertions)
+                    && done.is_ok()
+                    && let Some(flat) = tensors.unwritten(poison)
+                {
+                    return Err(self.about_output(op, flat, unwritten()));
+                }
+                done
             }
         };
         done.map_err(|error| error.with_op(&op.signature().name))

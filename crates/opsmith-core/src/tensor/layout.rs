@@ -87,7 +87,7 @@ pub(super) fn not_contiguous(strides: &[isize]) -> Error {
 }
 
 /// Checks that a shape is one that `ndarray` can have, with `rank` dims unless any number will do.
-fn check_shape(shape: &[usize], rank: Option<usize>) -> Result<()> {
+pub(crate) fn check_shape(shape: &[usize], rank: Option<usize>) -> Result<()> {
     ensure!(shape.len() <= 64, InvalidArgument, "expected at most 64 dims, got {}", shape.len());
     // An expanded tensor may claim more elements than memory could hold, and `ndarray` counts on that not being so.
     let dims = shape.iter().filter(|dim| **dim != 0);

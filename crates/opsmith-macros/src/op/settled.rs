@@ -13,10 +13,12 @@ use super::parameter::{Role, Tensor};
 /// The methods of the kernel that settle calls and compute settled ones; none for ops with lists, with outputs whose shapes are found, or with state.
 pub(super) fn methods(op: &Op, function: &Ident) -> Option<TokenStream> {
     let is_plain = |tensor: &Tensor| tensor.list.is_none() && !tensor.found;
-    let tensors = || op.parameters.iter().filter_map(|parameter| parameter.tensor());
-    if op.stateful || tensors().next().is_none() || !tensors().all(is_plain) {
+    let all = || op.parameters.iter().filter_map(|parameter| parameter.tensor());
+    if op.stateful || all().next().is_none() || !all().all(is_plain) {
         return None;
     }
+    // Names that the author's own do not meet.
+    let [compute, tensors] = ["compute", "tensors"].map(|name| Ident::new(name, Span::mixed_site()));
     let (mut inputs, mut outputs) = (0usize.., 0usize..);
     let mut locals = Vec::new();
     let mut arguments = Vec::new();
@@ -24,7 +26,7 @@ pub(super) fn methods(op: &Op, function: &Ident) -> Option<TokenStream> {
         let local = format_ident!("argument{position}", span = Span::mixed_site());
         let (place, index) = match &parameter.role {
             Role::Compute => {
-                arguments.push(quote!(compute));
+                arguments.push(quote!(#compute));
                 continue;
             }
             Role::Attr(attribute) => {
@@ -37,14 +39,14 @@ pub(super) fn methods(op: &Op, function: &Ident) -> Option<TokenStream> {
         let Some(tensor) = parameter.tensor() else { continue };
         let (element, dim) = view_types(tensor);
         let value = match (&parameter.role, tensor.optional) {
-            (Role::Input(_), false) => quote_spanned!(place=> tensors.view::<#element, #dim>(#index)?),
+            (Role::Input(_), false) => quote_spanned!(place=> #tensors.view::<#element, #dim>(#index)?),
             (Role::Input(_), true) => {
-                quote_spanned!(place=> tensors.optional_view::<#element, #dim>(#index)?)
+                quote_spanned!(place=> #tensors.optional_view::<#element, #dim>(#index)?)
             }
-            (_, false) => quote_spanned!(place=> tensors.output_view::<#element, #dim>(#index)?),
+            (_, false) => quote_spanned!(place=> #tensors.output_view::<#element, #dim>(#index)?),
             (_, true) => quote_spanned! {place=>
-                match tensors.output_wanted(#index) {
-                    true => ::core::option::Option::Some(tensors.output_view::<#element, #dim>(#index)?),
+                match #tensors.output_wanted(#index) {
+                    true => ::core::option::Option::Some(#tensors.output_view::<#element, #dim>(#index)?),
                     false => ::core::option::Option::None,
                 }
             },
@@ -63,8 +65,8 @@ pub(super) fn methods(op: &Op, function: &Ident) -> Option<TokenStream> {
 
         fn compute_settled(
             &self,
-            compute: &::opsmith::Compute<'_>,
-            tensors: &::opsmith::__private::SettledTensors<'_>,
+            #compute: &::opsmith::Compute<'_>,
+            #tensors: &::opsmith::__private::SettledTensors<'_>,
         ) -> ::opsmith::Result<()> {
             #(#locals)*
             #call

@@ -17,18 +17,22 @@ impl OpKernelContext<'_> {
         Settled { outputs: self.slots.iter().enumerate().filter_map(made).collect(), rest: Rest::Kernel }
     }
 
+    /// How many outputs have been made.
+    pub(crate) fn made(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.get().is_some()).count()
+    }
+
     /// That a settled call makes the outputs that this one has made, each once and of the same shape.
     ///
     /// # Errors
     /// `Internal` where it does not.
     pub(crate) fn check_outputs(&self, settled: &Settled) -> Result<()> {
-        let made = self.slots.iter().filter(|slot| slot.get().is_some()).count();
         let is_made = |(at, (flat, shape)): (usize, &(usize, Extents))| {
             let slot = self.slots.get(*flat).and_then(|slot| slot.get());
             let is_again = settled.outputs[..at].iter().any(|(other, _)| other == flat);
             !is_again && slot.is_some_and(|slot| slot.shape == *shape)
         };
-        if made != settled.outputs.len() || !settled.outputs.iter().enumerate().all(is_made) {
+        if self.made() != settled.outputs.len() || !settled.outputs.iter().enumerate().all(is_made) {
             return Err(Error::internal("the settled call makes other outputs than the kernel"));
         }
         Ok(())

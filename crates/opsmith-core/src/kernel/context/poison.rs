@@ -63,7 +63,7 @@ impl Poison {
 
     /// Whether all of an output is as [`fill`](Self::fill) left it, and the kernel cannot have written that itself: small
     /// integers may well have the value, and what an input holds may have been copied.
-    fn is_untouched(self, output: &TensorView<'_>, inputs: &[Option<TensorView<'_>>]) -> bool {
+    pub(crate) fn is_untouched(self, output: &TensorView<'_>, inputs: &[Option<TensorView<'_>>]) -> bool {
         let dtype = output.dtype();
         let may_be_value = dtype.size() < 4 && !matches!(dtype, DType::Float16 | DType::BFloat16);
         let Some(pattern) = self.pattern(dtype) else { return false };
@@ -81,6 +81,11 @@ impl Poison {
     }
 }
 
+/// The error of an output to which nothing was written.
+pub(crate) fn unwritten() -> Error {
+    Error::internal("the kernel wrote none of its elements")
+}
+
 impl OpKernelContext<'_> {
     /// That something was written to the tensors of an output.
     pub(super) fn check_written(&self, arg: usize) -> Result<()> {
@@ -95,8 +100,7 @@ impl OpKernelContext<'_> {
             let output =
                 unsafe { TensorView::from_raw_parts(slot.data, dtype, device, &slot.shape, &slot.strides) };
             if self.poison.is_untouched(&output, self.inputs) {
-                let error = Error::internal("the kernel wrote none of its elements");
-                return Err(self.about_output(arg, error));
+                return Err(self.about_output(arg, unwritten()));
             }
         }
         Ok(())
