@@ -384,3 +384,21 @@ fn an_output_that_is_not_written_is_found() {
     let none = ndarray::Array1::<f32>::zeros(0);
     assert!(call::<every>().input(&none).attr("step", 4).run().is_ok());
 }
+
+#[test]
+fn ops_may_have_the_names_of_what_their_kernels_are_made_of() {
+    #[op(shape = "(n)->(n)")]
+    fn compute(tensors: ArrayView1<f64>, mut z: ArrayViewMut1<f64>) {
+        z.assign(&tensors);
+    }
+    #[op(shape = "(n)->(n)")]
+    fn tensors(cx: &Compute, compute: ArrayView1<f64>, mut z: ArrayViewMut1<f64>) -> Result<()> {
+        let scratch = cx.temp::<f64>(compute.len())?;
+        z.assign(&(&compute + &ndarray::ArrayView1::from(&*scratch)));
+        Ok(())
+    }
+    let x = array![1.0, 2.0];
+    for outputs in [call::<compute>().input(&x).run(), call::<tensors>().input(&x).run()] {
+        assert_eq!(outputs.unwrap().array::<f64, Ix1>("z").unwrap(), x);
+    }
+}

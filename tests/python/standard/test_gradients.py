@@ -117,3 +117,15 @@ def test_the_gradient_of_a_cast_has_the_dtype_that_it_came_from(ops: opsmith.Lib
     (second,) = torch.autograd.grad(slope.sum(), x)
     torch.testing.assert_close(second, torch.full_like(x, 2.0))
     count("PyTorch's values and gradients", 2)
+
+
+def test_a_window_of_nothing_adds_nothing_to_a_gradient() -> None:
+    options: dict[str, Any] = {"ksize": [1], "padding": [1], "count_padding": False}
+    x = torch.tensor([[1.0, 2.0]], dtype=torch.float64, requires_grad=True)
+    y = opsmith.ops.avg_pool(x, **options)
+    assert torch.equal(y.isnan(), torch.tensor([[True, False, False, True]]))
+    y_grad = torch.ones_like(y, requires_grad=True)
+    (x_grad,) = torch.autograd.grad(y, x, y_grad, create_graph=True)
+    assert torch.equal(x_grad, torch.ones_like(x))
+    (again,) = torch.autograd.grad((x_grad * torch.tensor([[3.0, 5.0]])).sum(), y_grad)
+    assert torch.equal(again, torch.tensor([[0.0, 3.0, 5.0, 0.0]], dtype=torch.float64))
