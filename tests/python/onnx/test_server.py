@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -125,6 +126,27 @@ def test_rows_that_are_said_to_be_free_are_computed_as_one(tmp_path: Path) -> No
         assert status == 200
         (y,) = answer["outputs"].values()
         np.testing.assert_array_equal(np.array(y, "float32"), Rows()(torch.from_numpy(x)).numpy())
+    assert server.end() == 0
+
+
+CLIENT = Path(__file__).parents[3] / "examples" / "serve" / "client.py"
+
+
+def test_the_client_sends_rows_in_batches(tmp_path: Path) -> None:
+    dims = {"x": {0: torch.export.Dim("n", min=1)}}
+    made = exported(Rows().eval(), torch.randn(5, 3), dims=dims, libraries=(DISTANCES,))
+    (tmp_path / "rows.onnx").write_bytes(made.SerializeToString())
+    rows = np.random.default_rng(0).standard_normal((5000, 3)).astype("float32")
+    np.save(tmp_path / "rows.npy", rows)
+    server = Server(tmp_path / "rows.onnx", "--free-rows")
+    command = [sys.executable, str(CLIENT), server.address, "rows.npy"]
+    told = subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True).stdout
+    file, described = told.strip().split(": ")
+    assert described == "float32 (5000, 4)"
+    np.testing.assert_array_equal(np.load(tmp_path / file), Rows()(torch.from_numpy(rows)).numpy())
+    np.save(tmp_path / "rows.npy", rows[:, :2])
+    refused = subprocess.run(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, check=False)
+    assert refused.returncode == 1 and "400" in refused.stderr
     assert server.end() == 0
 
 

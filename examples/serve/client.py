@@ -1,0 +1,71 @@
+"""Sends the rows of an array to the server in batches, as safetensors: `python client.py URL ROWS.npy`.
+
+It needs NumPy alone. The format is a header in JSON, with its length before it, and the bytes of the tensors
+behind it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.request
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+NAMES = {"F16": "f2", "F32": "f4", "F64": "f8", "I8": "i1", "I16": "i2", "I32": "i4", "I64": "i8"}
+NAMES |= {"BOOL": "?", "U8": "u1", "U16": "u2", "U32": "u4", "U64": "u8"}
+
+
+def pack(tensors: Mapping[str, np.ndarray]) -> bytes:
+    """The tensors in the format."""
+    codes = {np.dtype(code): name for name, code in NAMES.items()}
+    header, data = {}, b""
+    for name, tensor in tensors.items():
+        end = len(data) + tensor.nbytes
+        described = {"dtype": codes[tensor.dtype], "shape": tensor.shape}
+        header[name] = described | {"data_offsets": [len(data), end]}
+        data += tensor.tobytes()
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def unpack(answer: bytes) -> dict[str, np.ndarray]:
+    """The tensors of an answer."""
+    begin = 8 + int.from_bytes(answer[:8], "little")
+    tensors = {}
+    for name, described in json.loads(answer[8:begin]).items():
+        if name != "__metadata__":
+            first, end = described["data_offsets"]
+            elements = np.frombuffer(answer[begin + first : begin + end], NAMES[described["dtype"]])
+            tensors[name] = elements.reshape(described["shape"])
+    return tensors
+
+
+def run(url: str, **inputs: np.ndarray) -> dict[str, np.ndarray]:
+    """One request. What the server refuses is an `HTTPError`, whose `read()` gives the reason."""
+    headers = {"Content-Type": "application/safetensors"}
+    request = urllib.request.Request(f"{url}/run", pack(inputs), headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return unpack(answer.read())
+
+
+def run_in_batches(
+    url: str, name: str, rows: np.ndarray, size: int = 1024, connections: int = 8
+) -> dict[str, np.ndarray]:
+    """A model whose rows are independent, on so many rows a request and so many requests at a time."""
+    parts = [rows[first : first + size] for first in range(0, len(rows), size)]
+    with ThreadPoolExecutor(connections) as threads:
+        answers = list(threads.map(lambda part: run(url, **{name: part}), parts))
+    return {output: np.concatenate([answer[output] for answer in answers]) for output in answers[0]}
+
+
+if __name__ == "__main__":
+    address, file = sys.argv[1:]
+    with urllib.request.urlopen(f"{address}/model", timeout=60) as told:
+        (given,) = json.loads(told.read())["inputs"]
+    for output, values in run_in_batches(address, given["name"], np.load(file)).items():
+        np.save(f"{output}.npy", values)
+        print(f"{output}.npy: {values.dtype} {values.shape}")
