@@ -131,6 +131,43 @@ macro_rules! half {
 
 half! { f16 bf16 }
 
+/// The matrices of a stack, as what finds them soonest.
+enum Matrices<'a, T> {
+    Same(ArrayView2<'a, T>),
+    Each(ArrayView3<'a, T>),
+    /// In rows and columns of so many.
+    Table(ArrayView4<'a, T>, usize),
+    Any(&'a Stack<'a, T>),
+}
+
+impl<'a, T> Matrices<'a, T> {
+    /// Those of `all`, which broadcasts to the dims `stack`.
+    fn of(all: &'a Stack<'_, T>, stack: &[usize]) -> Matrices<'a, T> {
+        let own = &all.shape()[..all.ndim() - 2];
+        let view = || all.view();
+        match (own, stack) {
+            _ if own.iter().all(|dim| *dim == 1) => Matrices::Same(matrix(all, &vec![0; stack.len()])),
+            ([_], [_]) => view().into_dimensionality().map_or(Matrices::Any(all), Matrices::Each),
+            ([_, columns], [..]) if own == stack => view()
+                .into_dimensionality()
+                .map_or(Matrices::Any(all), |table| Matrices::Table(table, *columns)),
+            _ => Matrices::Any(all),
+        }
+    }
+
+    /// The matrix at this position of `stack`.
+    fn at(&self, stack: &[usize], index: usize) -> ArrayView2<'_, T> {
+        match self {
+            Matrices::Same(matrix) => matrix.view(),
+            Matrices::Each(all) => all.index_axis(Axis(0), index),
+            Matrices::Table(all, columns) => {
+                all.index_axis(Axis(0), index / columns).index_axis_move(Axis(0), index % columns)
+            }
+            Matrices::Any(all) => matrix(all, &coordinates(stack, index)),
+        }
+    }
+}
+
 /// The matrix of a stack at this position.
 fn matrix<'a, T>(stack: &'a Stack<'_, T>, at: &[usize]) -> ArrayView2<'a, T> {
     let mut rest = stack.view();
@@ -190,11 +227,12 @@ fn add_products<T: Gemm>(
     let mut output = output
         .into_shape_with_order((matrices, rows, columns))
         .map_err(|error| Error::internal(error.to_string()))?;
+    let operands: Vec<_> =
+        terms.iter().map(|(a, b)| (Matrices::of(a, stack), Matrices::of(b, stack))).collect();
     let products = |index: usize, output: ArrayViewMut2<'_, T>, added: bool, cx: Option<&Compute<'_>>| {
         let mut output = if transposed { output.reversed_axes() } else { output };
-        let at = coordinates(stack, index);
-        for (number, (a, b)) in terms.iter().enumerate() {
-            let (a, b) = (matrix(a, &at), matrix(b, &at));
+        for (number, (a, b)) in operands.iter().enumerate() {
+            let (a, b) = (a.at(stack, index), b.at(stack, index));
             multiply(a, b, added || number > 0, output.view_mut(), cx)?;
         }
         Ok(())
