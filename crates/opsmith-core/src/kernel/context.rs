@@ -4,8 +4,8 @@ mod again;
 mod found;
 mod lists;
 mod outputs;
-mod poison;
 mod shapes;
+mod written;
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell};
@@ -15,10 +15,10 @@ use std::sync::Arc;
 use ndarray::{ArrayView, Dimension};
 use smallvec::SmallVec;
 
-pub(crate) use self::poison::{Poison, unwritten};
 use super::argument::ArgKey;
 use super::compute::Compute;
 use super::facts::{OpFacts, Resolved};
+use super::poison::Poison;
 use super::services::Services;
 use crate::resource::Resource;
 use crate::tensor::{Extents, Strides, TensorView, TensorViewMut};

@@ -6,6 +6,7 @@ mod compute;
 mod construction;
 mod context;
 mod facts;
+mod poison;
 mod services;
 mod settled;
 #[cfg(test)]
@@ -20,8 +21,8 @@ pub use choice::{KernelRule, choose_kernel};
 pub use compute::Compute;
 pub use construction::{FromAttr, OpKernelConstruction};
 pub use context::OpKernelContext;
-pub(crate) use context::{Poison, unwritten};
 pub(crate) use facts::{OpFacts, Resolved};
+pub(crate) use poison::{Poison, unwritten};
 pub use services::Services;
 pub(crate) use settled::{CallShapes, MOST_INPUTS, MOST_OUTPUTS};
 pub use settled::{Rest, Settled, SettledCall, SettledTensors};

@@ -7,7 +7,7 @@ use ndarray::{ArrayView, ArrayViewMut, Dimension};
 use smallvec::SmallVec;
 
 use super::compute::Compute;
-use super::context::Poison;
+use super::poison::Poison;
 use crate::tensor::{Extents, Strides, TensorView, dense_shape, row_major_strides};
 use crate::{DType, Device, Element, Error, Result, bail};
 

@@ -105,11 +105,12 @@ impl Plan {
         }
         let compute = Compute::of_kernel(services, false);
         let made = &outputs[..settled.outputs.len()];
-        // SAFETY: promised by the caller, and these are the outputs.
         let done = match &settled.rest {
+            // SAFETY: promised by the caller, and these are the outputs.
             Rest::Call(call) => unsafe { call.run(&compute, inputs, made) },
             Rest::Kernel => {
                 let outputs = (made, &*settled.outputs, self.output_dtypes());
+                // SAFETY: as above.
                 let tensors = unsafe { SettledTensors::new(shapes, (inputs, self.dtypes()), outputs) };
                 let done = self.instance.compute_settled(&compute, &tensors);
                 if cfg!(debug_assertions)

@@ -9,7 +9,7 @@ use syn::{Attribute, Ident, ItemFn};
 
 use super::attribute::arguments;
 use super::cuda;
-use super::kernel::{kernel_type, passed, view_types};
+use super::kernel::{call, kernel_type, passed, view_types};
 use super::model::{Op, camel_case};
 use super::options::{Gradient, Policy};
 use super::parameter::{Element, List, Parameter, Role, Tensor};
@@ -100,23 +100,6 @@ fn compute(op: &Op, function: &Ident) -> TokenStream {
         #call
         #(#gifts)*
         ::core::result::Result::Ok(())
-    }
-}
-
-/// The call of the function, and what it says of itself.
-pub(super) fn call(op: &Op, function: &Ident, arguments: &[TokenStream]) -> TokenStream {
-    let params = op.type_params.iter().map(|param| &param.name);
-    let call = quote!(#function::<#(#params),*>(#(#arguments),*));
-    match &op.result {
-        Some(ty) => {
-            let result = quote_spanned!(ty.span()=> result);
-            quote! {
-                let #result: #ty = #call;
-                let outcome: ::opsmith::Result<()> = #result;
-                outcome?;
-            }
-        }
-        None => quote!(#call;),
     }
 }
 

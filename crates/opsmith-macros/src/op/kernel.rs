@@ -1,7 +1,8 @@
 //! What the kernels of an op have in common, on every device.
 
 use proc_macro2::TokenStream;
-use quote::{format_ident, quote};
+use quote::{format_ident, quote, quote_spanned};
+use syn::spanned::Spanned;
 use syn::{Ident, ItemFn};
 
 use super::attribute::{Attribute, Passing};
@@ -63,6 +64,23 @@ pub(super) fn passed(field: &Ident, attribute: &Attribute) -> TokenStream {
         Passing::Copy => quote!(self.#field),
         Passing::Clone => quote!(::core::clone::Clone::clone(&self.#field)),
         Passing::Borrow => quote!(&self.#field),
+    }
+}
+
+/// The call of the function, and what it says of itself.
+pub(super) fn call(op: &Op, function: &Ident, arguments: &[TokenStream]) -> TokenStream {
+    let params = op.type_params.iter().map(|param| &param.name);
+    let call = quote!(#function::<#(#params),*>(#(#arguments),*));
+    match &op.result {
+        Some(ty) => {
+            let result = quote_spanned!(ty.span()=> result);
+            quote! {
+                let #result: #ty = #call;
+                let outcome: ::opsmith::Result<()> = #result;
+                outcome?;
+            }
+        }
+        None => quote!(#call;),
     }
 }
 

@@ -5,8 +5,7 @@ use quote::{format_ident, quote, quote_spanned};
 use syn::Ident;
 use syn::spanned::Spanned;
 
-use super::expand::call;
-use super::kernel::{passed, view_types};
+use super::kernel::{call, passed, view_types};
 use super::model::Op;
 use super::parameter::{Role, Tensor};
 

@@ -3,9 +3,8 @@
 use std::cell::OnceCell;
 use std::ptr::null;
 
-use super::poison::Poison;
 use super::{OpKernelContext, Slot};
-use crate::kernel::{Rest, Settled};
+use crate::kernel::{Poison, Rest, Settled};
 use crate::tensor::{Extents, TensorView, checked_num_elements};
 use crate::{Error, Result, memory};
 

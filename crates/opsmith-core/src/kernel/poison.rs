@@ -3,10 +3,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::OpKernelContext;
 use crate::space::IndexSpace;
 use crate::tensor::TensorView;
-use crate::{DType, DeviceKind, Error, Result};
+use crate::{DType, DeviceKind, Error};
 
 /// The patterns of a call's outputs. Two calls in a row have different ones, so that comparing them shows what is not written.
 #[derive(Clone, Copy)]
@@ -84,27 +83,6 @@ impl Poison {
 /// The error of an output to which nothing was written.
 pub(crate) fn unwritten() -> Error {
     Error::internal("the kernel wrote none of its elements")
-}
-
-impl OpKernelContext<'_> {
-    /// That something was written to the tensors of an output.
-    pub(super) fn check_written(&self, arg: usize) -> Result<()> {
-        for flat in self.resolved.output_offset(arg)..self.resolved.output_offset(arg + 1) {
-            let Some(slot) = self.slots[flat].get() else { continue };
-            // One that is made of an input began as that.
-            if self.inputs.iter().flatten().any(|input| std::ptr::eq(input.data_ptr(), slot.data)) {
-                continue;
-            }
-            let (dtype, device) = (self.resolved.output_dtypes[flat], self.services.device());
-            // SAFETY: the caller gave dense memory for this dtype and shape, and the kernel is done with it.
-            let output =
-                unsafe { TensorView::from_raw_parts(slot.data, dtype, device, &slot.shape, &slot.strides) };
-            if self.poison.is_untouched(&output, self.inputs) {
-                return Err(self.about_output(arg, unwritten()));
-            }
-        }
-        Ok(())
-    }
 }
 
 /// The bytes of each element of a tensor in host memory whose elements are no text.
