@@ -337,9 +337,10 @@ impl<S: Scalar, const N: usize> Scalar for Dual<S, N> {
     fn pow(self, exponent: Self) -> Self {
         let (x, y, zero) = (self.value, exponent.value, S::of(0.0));
         let value = x.pow(y);
-        // x⁰ does not change with x, nor a power of 0 with its positive exponent. The formula says the first by itself, and is what is
-        // differentiated again, where x is not NaN nor so small that its powers to come, up to x⁻³, are infinite.
+        // At y = 0 the slope is 0. The formula gives that too, and its own derivatives are right, unless x is NaN or so small that x⁻³,
+        // which they need, is infinite: there the slope is a constant.
         let by_base = S::select(y.ne(zero) | x.abs().gt(S::of(1e-12)), y * x.pow(y - 1.0), zero);
+        // A power of 0 does not change with its positive exponent.
         let by_exponent = S::select(x.eq(zero) & y.ge(zero), zero, value * x.log());
         self.chain_two(exponent, value, by_base, by_exponent)
     }

@@ -205,8 +205,8 @@ fn absent_is_zero(
     Ok(())
 }
 
-/// A gradient without something, but what zeros in its place give where that is NaN and the gradient for other numbers is infinite or NaN
-/// too: zeros are multiplied by what is infinite there.
+/// `got`, the outputs without an input, with NaN where zeros for that input give NaN and other numbers give infinity or NaN: there zeros
+/// are multiplied by infinity, which says nothing of the op without the input.
 fn but_where_infinite(got: &Arc<TensorValue>, zeros: &TensorValue, usual: &TensorValue) -> Arc<TensorValue> {
     let is_alike = |other: &TensorValue| other.dtype == got.dtype && other.shape == got.shape;
     if got.dtype == DType::String || !is_alike(zeros) || !is_alike(usual) {

@@ -67,7 +67,7 @@ pub(super) fn passed(field: &Ident, attribute: &Attribute) -> TokenStream {
     }
 }
 
-/// The call of the function, and what it says of itself.
+/// The call of the function, whose error ends the kernel.
 pub(super) fn call(op: &Op, function: &Ident, arguments: &[TokenStream]) -> TokenStream {
     let params = op.type_params.iter().map(|param| &param.name);
     let call = quote!(#function::<#(#params),*>(#(#arguments),*));

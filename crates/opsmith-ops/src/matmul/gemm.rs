@@ -131,12 +131,15 @@ macro_rules! half {
 
 half! { f16 bf16 }
 
-/// The matrices of a stack, as what finds them soonest.
+/// The matrices of a stack, in the form in which one is found with the least work.
 enum Matrices<'a, T> {
+    /// One for all positions.
     Same(ArrayView2<'a, T>),
+    /// One dim of matrices.
     Each(ArrayView3<'a, T>),
-    /// In rows and columns of so many.
+    /// Two dims of matrices, and the size of the second.
     Table(ArrayView4<'a, T>, usize),
+    /// Any dims, which may broadcast.
     Any(&'a Stack<'a, T>),
 }
 
@@ -144,11 +147,11 @@ impl<'a, T> Matrices<'a, T> {
     /// Those of `all`, which broadcasts to the dims `stack`.
     fn of(all: &'a Stack<'_, T>, stack: &[usize]) -> Matrices<'a, T> {
         let own = &all.shape()[..all.ndim() - 2];
-        let view = || all.view();
         match (own, stack) {
             _ if own.iter().all(|dim| *dim == 1) => Matrices::Same(matrix(all, &vec![0; stack.len()])),
-            ([_], [_]) => view().into_dimensionality().map_or(Matrices::Any(all), Matrices::Each),
-            ([_, columns], [..]) if own == stack => view()
+            ([_], [_]) => all.view().into_dimensionality().map_or(Matrices::Any(all), Matrices::Each),
+            ([_, columns], _) if own == stack => all
+                .view()
                 .into_dimensionality()
                 .map_or(Matrices::Any(all), |table| Matrices::Table(table, *columns)),
             _ => Matrices::Any(all),
