@@ -48,6 +48,25 @@ pub(crate) fn by_lanes<T: Element, D: RemoveAxis>(
     }
 }
 
+/// The dim of lanes in what [`lanes`] gives.
+pub(crate) const LANE: Axis = Axis(1);
+
+/// The dims in front of a dim, that dim, and those behind it.
+pub(crate) fn three(shape: &[usize], axis: i64) -> Result<[usize; 3]> {
+    let axis = axis_of(axis, shape.len())?;
+    Ok([shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product()])
+}
+
+/// The elements of a dense tensor of these dims, by lanes.
+pub(crate) fn lanes<T>(dims: [usize; 3], elements: &[T]) -> Result<ArrayView3<'_, T>> {
+    ArrayView3::from_shape(dims, elements).map_err(|error| Error::internal(error.to_string()))
+}
+
+/// The same of elements to be written.
+pub(crate) fn lanes_mut<T>(dims: [usize; 3], elements: &mut [T]) -> Result<ArrayViewMut3<'_, T>> {
+    ArrayViewMut3::from_shape(dims, elements).map_err(|error| Error::internal(error.to_string()))
+}
+
 /// A position along a lane; none for -1, which stands for no element.
 fn position(index: i64, length: usize) -> Result<Option<usize>> {
     match usize::try_from(index) {
@@ -203,8 +222,7 @@ pub(crate) fn second_gradient(name: &str, has_axis: bool) -> OpDef {
         .kernels(floats::<Positions<true>>())
 }
 
-/// The kernel for each dtype of real numbers, whose inputs may have any strides if it is `strided`.
-pub(crate) fn of_real_numbers<K: OpKernel>(strided: bool) -> impl Iterator<Item = KernelDef> {
-    let kernel = if strided { KernelDef::cpu::<K>().strided() } else { KernelDef::cpu::<K>() };
-    sets::REAL_NUMBER.iter().map(move |&dtype| kernel.clone().dtype_constraint("T", dtype))
+/// The kernel for each dtype of real numbers, of dense inputs.
+pub(crate) fn of_real_numbers<K: OpKernel>() -> impl Iterator<Item = KernelDef> {
+    sets::REAL_NUMBER.iter().map(|&dtype| KernelDef::cpu::<K>().dtype_constraint("T", dtype))
 }

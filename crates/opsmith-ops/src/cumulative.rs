@@ -9,7 +9,7 @@ use opsmith::dtype::{Complex, bf16, f16, sets};
 use opsmith::memory;
 use opsmith::prelude::*;
 
-use crate::along::{self, Near, by_lanes, of_real_numbers};
+use crate::along::{self, LANE, Near, by_lanes, lanes, lanes_mut, of_real_numbers, three};
 use crate::define::ops;
 use crate::linear::{self, FLOATS, Facts, Linear, floats, floats_with, last_input};
 use crate::parameters::axis_of;
@@ -98,12 +98,6 @@ impl Order {
     }
 }
 
-/// The lanes of a dense tensor: the dims in front of the dim, the dim, and those behind it.
-fn three(shape: &[usize], axis: i64) -> Result<[usize; 3]> {
-    let axis = axis_of(axis, shape.len())?;
-    Ok([shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product()])
-}
-
 /// Makes `y` of the steps along the lanes of `x`: `step` takes what has been found, a position and the number there, and `show`
 /// turns what has been found to an element. Neighbouring lanes are gone through side by side.
 fn scan<T: Element, A: Copy + Send + Sync, Z: Element>(
@@ -117,17 +111,15 @@ fn scan<T: Element, A: Copy + Send + Sync, Z: Element>(
     if x.is_empty() {
         return Ok(());
     }
-    let internal = |error: opsmith::ndarray::ShapeError| Error::internal(error.to_string());
-    let x = ArrayView3::from_shape(dims, x).map_err(internal)?;
-    let y = ArrayViewMut3::from_shape(dims, y).map_err(internal)?;
+    let (x, y) = (lanes(dims, x)?, lanes_mut(dims, y)?);
     let advance = |found: &mut A, at: usize, x: T, y: &mut Z| {
         let next = step(*found, at, x);
         *y = show(if order.exclusive { *found } else { next });
         *found = next;
     };
-    by_lanes(cx, y, Axis(1), 2, |part, mut y| {
+    by_lanes(cx, y, LANE, 2, |part, mut y| {
         let x = part.of(&x);
-        let (length, width) = (y.len_of(Axis(1)), y.len_of(Axis(2)));
+        let (length, width) = (y.len_of(LANE), y.len_of(Axis(2)));
         let mut found = memory::filled(first, width, "what is found of lanes")?;
         for (x, mut y) in x.outer_iter().zip(y.outer_iter_mut()) {
             found.fill(first);
@@ -425,11 +417,10 @@ impl<E: Extreme, const TAKES: bool> OpKernel for ExtremesGradient<E, TAKES> {
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let tensor = context.input("x")?;
-        let (dims, axis) = (three(tensor.shape(), self.0.axis)?, Axis(1));
+        let dims = three(tensor.shape(), self.0.axis)?;
         let given = last_input(context, tensor.shape())?;
         let mut output = context.allocate_output(0, tensor.shape())?;
-        let (cx, internal) =
-            (context.compute(), |error: opsmith::ndarray::ShapeError| Error::internal(error.to_string()));
+        let cx = context.compute();
         let found = cx.temp::<i64>(tensor.num_elements())?;
         dispatch!(tensor.dtype(), AnyFloat, |T| {
             let step = |found: Option<(i64, T)>, at, x: T| match found {
@@ -438,12 +429,11 @@ impl<E: Extreme, const TAKES: bool> OpKernel for ExtremesGradient<E, TAKES> {
             };
             let show = |found: Option<(i64, T)>| found.map_or(-1, |(at, _)| at);
             scan(&cx, (tensor.as_slice::<T>()?, &mut *found, dims), self.0, None, step, show)?;
-            let given = ArrayView3::from_shape(dims, given.as_slice::<T>()?).map_err(internal)?;
-            let found = ArrayView3::from_shape(dims, found).map_err(internal)?;
-            let output = ArrayViewMut3::from_shape(dims, output.as_slice_mut::<T>()?).map_err(internal)?;
+            let (given, found) = (lanes(dims, given.as_slice::<T>()?)?, lanes(dims, found)?);
+            let output = lanes_mut(dims, output.as_slice_mut::<T>()?)?;
             match TAKES {
-                true => along::take(&cx, given, found, output, (axis, T::default())),
-                false => along::add(&cx, given, found, output, axis),
+                true => along::take(&cx, given, found, output, (LANE, T::default())),
+                false => along::add(&cx, given, found, output, LANE),
             }
         })
     }
@@ -454,7 +444,7 @@ fn extremes<E: Extreme>(name: &str, what: &str) -> OpDef {
         "The {what} of all numbers up to each along a dim, or of those before it if it is exclusive; of none, what the {what} of no \
          numbers is for `Max` and `Min`. From the first NaN on, all are NaN. The gradient of equal numbers goes to the first."
     );
-    forward(name, "realnumbertype", &doc).kernels(of_real_numbers::<Extremes<E>>(false))
+    forward(name, "realnumbertype", &doc).kernels(of_real_numbers::<Extremes<E>>())
 }
 
 fn extremes_gradient<E: Extreme>(name: &str) -> OpDef {

@@ -262,7 +262,7 @@ fn forward() -> OpDef {
         })
         .gradient("EinsumGrad")
         .autocast(opsmith::Autocast::Lower)
-        .kernels(of_real_numbers::<Forward>(false))
+        .kernels(of_real_numbers::<Forward>())
 }
 
 /// The gradients of inputs are like them, and behind them comes that of the gradient of the output.

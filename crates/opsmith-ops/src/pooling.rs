@@ -261,7 +261,7 @@ fn max_pool() -> OpDef {
             c.set_output(0, shape)
         })
         .gradient("MaxPoolGrad")
-        .kernels(of_real_numbers::<Largest>(false))
+        .kernels(of_real_numbers::<Largest>())
 }
 
 fn max_pool_gradient() -> OpDef {

@@ -1,13 +1,16 @@
 //! Orders of numbers: all sorted, or the largest. NaN counts as larger than all numbers.
 
+mod beside;
+
 use opsmith::dtype::{bf16, f16};
+use opsmith::isa::dispatch;
 use opsmith::prelude::*;
 use opsmith::space::Extents;
 use opsmith::{Dim, memory};
 
-use crate::along::{by_lanes, gradient, of_real_numbers, second_gradient, take};
+use self::beside::{LONGEST, Network, ROWS};
+use crate::along::{LANE, by_lanes, gradient, lanes, lanes_mut, of_real_numbers, second_gradient, take, three};
 use crate::define::ops;
-use crate::parameters::axis_of;
 
 ops! {
     /// The op `Sort`: numbers in order, and their positions.
@@ -32,7 +35,7 @@ trait Ordered: Element {
 macro_rules! ordered {
     ($($ty:ty: |$x:ident| $key:expr;)*) => {$(
         impl Ordered for $ty {
-            #[inline]
+            #[inline(always)]
             fn key(self) -> u64 {
                 let $x = self;
                 $key
@@ -42,10 +45,12 @@ macro_rules! ordered {
 }
 
 /// The sign bit turns what is signed into what is not.
+#[inline(always)]
 fn short(x: i32) -> u64 {
     (x.cast_unsigned() ^ (1 << 31)).into()
 }
 
+#[inline(always)]
 fn short_float(x: f32) -> u64 {
     // Adding 0 makes one of both zeros.
     let bits = (x + 0.0).to_bits();
@@ -134,8 +139,12 @@ enum Order {
 }
 
 impl Order {
+    fn is_descending(self) -> bool {
+        !matches!(self, Order::All { descending: false })
+    }
+
     fn put<K: Keyed>(self, keys: &mut [K]) {
-        if !matches!(self, Order::All { descending: false }) {
+        if self.is_descending() {
             keys.iter_mut().for_each(|key| *key = key.turned());
         }
         match self {
@@ -161,48 +170,93 @@ impl<const VALUES: bool> OpKernel for Sorting<VALUES> {
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let tensor = context.input(0)?;
-        let (shape, axis) = (tensor.shape(), Axis(axis_of(self.axis, tensor.rank())?));
-        let descending = self.descending;
-        dispatch!(tensor.dtype(), RealNumber, |T| {
-            let numbers = tensor.view::<T, IxDyn>()?;
-            let mut positions = context.output_view::<i64, IxDyn>(usize::from(VALUES), shape)?;
-            let cx = context.compute();
-            find(&cx, numbers.view(), positions.view_mut(), axis, Order::All { descending })?;
-            if VALUES {
-                let values = context.output_view::<T, IxDyn>(0, shape)?;
-                take(&cx, numbers, positions.view(), values, (axis, T::default()))?;
-            }
-            Ok(())
-        })
+        let dims = three(tensor.shape(), self.axis)?;
+        put(context, tensor, (dims, tensor.shape()), Order::All { descending: self.descending }, VALUES)
     }
+}
+
+/// Makes the last output of a shape from the positions of the numbers that `order` puts in front, along lanes of these dims; output 0 with
+/// `values` from these numbers.
+fn put(
+    context: &OpKernelContext<'_>,
+    tensor: TensorView<'_>,
+    (dims, shape): ([usize; 3], &[usize]),
+    order: Order,
+    values: bool,
+) -> Result<()> {
+    let found = match order {
+        Order::All { .. } => dims,
+        Order::Largest(k) => [dims[0], k, dims[2]],
+    };
+    let (cx, mut positions) = (context.compute(), context.allocate_output(usize::from(values), shape)?);
+    dispatch!(tensor.dtype(), RealNumber, |T| {
+        let numbers = lanes(dims, tensor.as_slice::<T>()?)?;
+        let mut positions = lanes_mut(found, positions.as_slice_mut()?)?;
+        find(&cx, numbers, positions.view_mut(), order)?;
+        if !values {
+            return Ok(());
+        }
+        let mut output = context.allocate_output(0, shape)?;
+        let output = lanes_mut(found, output.as_slice_mut::<T>()?)?;
+        take(&cx, numbers, positions.view(), output, (LANE, T::default()))
+    })
 }
 
 /// Sets each lane of `found` to the positions of the numbers that `order` puts in front.
 fn find<T: Ordered>(
     cx: &Compute<'_>,
-    numbers: ArrayViewD<'_, T>,
-    found: ArrayViewMutD<'_, i64>,
-    axis: Axis,
+    numbers: ArrayView3<'_, T>,
+    found: ArrayViewMut3<'_, i64>,
     order: Order,
 ) -> Result<()> {
-    if T::IS_SHORT && u32::try_from(numbers.len_of(axis)).is_ok() {
-        find_by::<T, u64>(cx, numbers, found, axis, order)
+    let (length, others) = (numbers.len_of(LANE), numbers.len_of(Axis(0)) * numbers.len_of(Axis(2)));
+    // A single row of few numbers is sorted as fast with nothing beside it.
+    if T::IS_SHORT && length <= if others < ROWS { LONGEST / 4 } else { LONGEST } {
+        find_beside(cx, numbers, found, order.is_descending())
+    } else if T::IS_SHORT && u32::try_from(length).is_ok() {
+        find_by::<T, u64>(cx, numbers, found, order)
     } else {
-        find_by::<T, (u64, usize)>(cx, numbers, found, axis, order)
+        find_by::<T, (u64, usize)>(cx, numbers, found, order)
     }
+}
+
+/// Sorts all of each row, several beside one another.
+fn find_beside<T: Ordered>(
+    cx: &Compute<'_>,
+    numbers: ArrayView3<'_, T>,
+    found: ArrayViewMut3<'_, i64>,
+    turned: bool,
+) -> Result<()> {
+    let (length, what) = (numbers.len_of(LANE), "rows that are sorted beside one another");
+    let cost = length.saturating_mul(3) / found.len_of(LANE).max(1);
+    by_lanes(cx, found, LANE, cost, |part, mut found| {
+        let numbers = part.of(&numbers);
+        let mut beside = memory::filled([T::default(); ROWS], length, what)?;
+        let mut keys = memory::filled([0; ROWS], length, what)?;
+        let (mut from, mut to) = (numbers.lanes(LANE).into_iter(), found.lanes_mut(LANE).into_iter());
+        while from.len() > 0 {
+            for (row, from) in from.by_ref().take(ROWS).enumerate() {
+                beside.iter_mut().zip(from).for_each(|(to, &number)| to[row] = number);
+            }
+            dispatch(Network { numbers: &beside, keys: &mut keys, turned });
+            for (row, to) in to.by_ref().take(ROWS).enumerate() {
+                to.into_iter().zip(&keys).for_each(|(to, key)| *to = key[row].at() as i64);
+            }
+        }
+        Ok(())
+    })
 }
 
 fn find_by<T: Ordered, K: Keyed>(
     cx: &Compute<'_>,
-    numbers: ArrayViewD<'_, T>,
-    found: ArrayViewMutD<'_, i64>,
-    axis: Axis,
+    numbers: ArrayView3<'_, T>,
+    found: ArrayViewMut3<'_, i64>,
     order: Order,
 ) -> Result<()> {
-    let cost = numbers.len_of(axis).saturating_mul(10) / found.len_of(axis).max(1);
-    by_lanes(cx, found, axis, cost, |part, mut found| {
+    let cost = numbers.len_of(LANE).saturating_mul(10) / found.len_of(LANE).max(1);
+    by_lanes(cx, found, LANE, cost, |part, mut found| {
         let (numbers, mut keyed) = (part.of(&numbers), Vec::<K>::new());
-        for (from, to) in numbers.lanes(axis).into_iter().zip(found.lanes_mut(axis)) {
+        for (from, to) in numbers.lanes(LANE).into_iter().zip(found.lanes_mut(LANE)) {
             keys(from, from.len(), &mut keyed)?;
             order.put(&mut keyed);
             to.into_iter().zip(&keyed).for_each(|(to, key)| *to = key.at() as i64);
@@ -238,7 +292,7 @@ fn arg_sort() -> OpDef {
             "The positions of numbers along a dim, in the order of the numbers. {SORT_DOC}y: Of the same shape."
         ))
         .not_differentiable()
-        .kernels(of_real_numbers::<Sorting<false>>(true))
+        .kernels(of_real_numbers::<Sorting<false>>())
 }
 
 fn sort_def() -> OpDef {
@@ -251,7 +305,7 @@ fn sort_def() -> OpDef {
              indices: Their positions along the dim, of that shape too."
         ))
         .gradient("SortGrad")
-        .kernels(of_real_numbers::<Sorting<true>>(true))
+        .kernels(of_real_numbers::<Sorting<true>>())
 }
 
 struct Uniques;
@@ -305,7 +359,7 @@ fn unique() -> OpDef {
         })
         .not_differentiable()
         .kernels(
-            of_real_numbers::<Uniques>(false).chain([KernelDef::cpu::<Uniques>().type_constraint::<bool>("T")]),
+            of_real_numbers::<Uniques>().chain([KernelDef::cpu::<Uniques>().type_constraint::<bool>("T")]),
         )
 }
 
@@ -330,16 +384,8 @@ impl OpKernel for Largest {
         );
         let (last, k) = (shape.len() - 1, self.k);
         shape[last] = k;
-        dispatch!(tensor.dtype(), RealNumber, |T| {
-            let (cx, axis, numbers) = (context.compute(), Axis(last), tensor.view::<T, IxDyn>()?);
-            let values = context.output_view::<T, IxDyn>(0, &shape)?;
-            let mut indices = context.output_view::<i64, IxDyn>(1, &shape)?;
-            if values.is_empty() {
-                return Ok(());
-            }
-            find(&cx, numbers.view(), indices.view_mut(), axis, Order::Largest(k))?;
-            take(&cx, numbers, indices.view(), values, (axis, T::default()))
-        })
+        let dims = three(tensor.shape(), -1)?;
+        put(context, tensor, (dims, &shape), Order::Largest(k), true)
     }
 }
 
@@ -368,7 +414,7 @@ fn top_k() -> OpDef {
             c.set_output(1, shape)
         })
         .gradient("TopKGrad")
-        .kernels(of_real_numbers::<Largest>(true))
+        .kernels(of_real_numbers::<Largest>())
 }
 
 #[cfg(test)]

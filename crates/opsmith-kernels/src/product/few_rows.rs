@@ -30,23 +30,39 @@ const COLUMNS_PER_ROW: usize = 2;
 const FEW: usize = 4;
 
 /// The most numbers of a tile.
-const TILE: usize = 512;
+pub(super) const TILE: usize = 512;
 
-/// Adds up products for a tile: from numbers in panels, each so many numbers further on, and columns, to the sums of one
-/// column after another.
+/// Adds up `inner` products for a tile, to the sums of one column after another. Of both factors there are the first number, the steps
+/// to the next panel or column, and those along the sum.
 ///
 /// # Safety
 /// There must be that many numbers everywhere, and a processor that has what the function is compiled for.
-type Sum<T> = unsafe fn(panels: *const T, inner: usize, columns: *const T, step: isize, sums: &mut [T; TILE]);
+pub(super) type Sum<T> = unsafe fn(
+    panels: (*const T, isize, isize),
+    inner: usize,
+    columns: (*const T, isize, isize),
+    sums: &mut [T; TILE],
+);
 
 /// A tile of some panels and columns.
 pub(crate) struct Tile<T> {
-    panels: usize,
+    pub(super) panels: usize,
     columns: usize,
     sum: Sum<T>,
     /// The same for [`FEW`] columns, and for one: what is left of the matrix.
     sum_of_few: Sum<T>,
     sum_of_one: Sum<T>,
+}
+
+impl<T> Tile<T> {
+    /// How many columns of those that are left, and what adds up their products.
+    pub(super) fn of(&self, left: usize) -> (usize, Sum<T>) {
+        match left {
+            left if left >= self.columns => (self.columns, self.sum),
+            left if left >= FEW => (FEW, self.sum_of_few),
+            _ => (1, self.sum_of_one),
+        }
+    }
 }
 
 /// A float with tiles.
@@ -62,23 +78,22 @@ macro_rules! tiles {
         $(
             #[target_feature(enable = $features)]
             unsafe fn $sum<const PANELS: usize, const COLUMNS: usize>(
-                panels: *const $number,
+                (panels, apart, down): (*const $number, isize, isize),
                 inner: usize,
-                columns: *const $number,
-                step: isize,
+                (columns, step, along): (*const $number, isize, isize),
                 sums: &mut [$number; TILE],
             ) {
                 const { assert!(PANELS * COLUMNS * $lanes <= TILE) }
                 let mut tile = [[$zero(); PANELS]; COLUMNS];
-                for at in 0..inner {
+                for at in 0..inner as isize {
                     let mut rows = [$zero(); PANELS];
                     for panel in 0..PANELS {
                         // SAFETY: the caller promised that these numbers are there.
-                        rows[panel] = unsafe { $load(panels.add((panel * inner + at) * $lanes)) };
+                        rows[panel] = unsafe { $load(panels.offset(panel as isize * apart + at * down)) };
                     }
                     for column in 0..COLUMNS {
                         // SAFETY: as above.
-                        let factor = $splat(unsafe { *columns.offset(column as isize * step).add(at) });
+                        let factor = $splat(unsafe { *columns.offset(column as isize * step + at * along) });
                         for panel in 0..PANELS {
                             tile[column][panel] = $fused(rows[panel], factor, tile[column][panel]);
                         }
@@ -153,17 +168,7 @@ pub(super) fn product<T: Tiles>(product: Product<'_, T>) -> Option<Product<'_, T
         return by_rows(product);
     }
     if product.a.strides()[1] == 1 && product.a.strides()[0] != 1 && fits(columns, rows) {
-        let Product { alpha, a, b, beta, c } = product;
-        let turned =
-            Product { alpha, a: b.reversed_axes(), b: a.reversed_axes(), beta, c: c.reversed_axes() };
-        let Product { a, b, c, .. } = by_rows(turned)?;
-        return Some(Product {
-            alpha,
-            a: b.reversed_axes(),
-            b: a.reversed_axes(),
-            beta,
-            c: c.reversed_axes(),
-        });
+        return by_rows(product.turned()).map(Product::turned);
     }
     Some(product)
 }
@@ -180,16 +185,15 @@ fn by_rows<T: Tiles>(product: Product<'_, T>) -> Option<Product<'_, T>> {
         let Some(tile) = tiles.iter().find(|tile| tile.panels <= count - first) else { break };
         let mut column = 0;
         while column < columns {
-            let (width, sum) = match columns - column {
-                rest if rest >= tile.columns => (tile.columns, tile.sum),
-                rest if rest >= FEW => (FEW, tile.sum_of_few),
-                _ => (1, tile.sum_of_one),
-            };
+            let (width, sum) = tile.of(columns - column);
             let (from, step) =
                 (product.b.slice_axis(Axis(1), (column..).into()).as_ptr(), product.b.strides()[1]);
             // SAFETY: the panels from this one on, of `inner` times `lanes` numbers each, are at least as many as those of the
             // tile; the columns are dense, and as many. The processor has the level.
-            unsafe { sum(panels[first * inner * lanes..].as_ptr(), inner, from, step, &mut sums) };
+            unsafe {
+                let panels = panels[first * inner * lanes..].as_ptr();
+                sum((panels, (inner * lanes) as isize, lanes as isize), inner, (from, step, 1), &mut sums);
+            }
             product.store(first * lanes, column..column + width, tile.panels * lanes, &sums);
             column += width;
         }

@@ -3,6 +3,7 @@
 mod few_rows;
 mod native;
 mod room;
+mod small;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -44,6 +45,12 @@ impl<'a, T: Float> Product<'a, T> {
             c.dim()
         );
         Ok(Product { alpha, a, b, beta, c })
+    }
+
+    /// The transpose, of which `c` is the transpose too.
+    fn turned(self) -> Self {
+        let Product { alpha, a, b, beta, c } = self;
+        Product { alpha, a: b.reversed_axes(), b: a.reversed_axes(), beta, c: c.reversed_axes() }
     }
 
     /// Whether the product of the matrices is zero or nothing, whatever they hold: then `c` becomes what it is to be.

@@ -3,7 +3,7 @@
 use opsmith_core::Result;
 
 use super::room::Room;
-use super::{Product, few_rows, vector};
+use super::{Product, few_rows, small, vector};
 
 /// A float that products are computed in.
 pub(crate) trait Native: few_rows::Tiles {
@@ -16,14 +16,11 @@ pub(crate) trait Native: few_rows::Tiles {
 /// # Errors
 /// `ResourceExhausted` without memory for copies of factors.
 pub(super) fn product<T: Native>(product: Product<'_, T>) -> Result<()> {
-    let Some(product) = vector::product(product)?.and_then(few_rows::product) else { return Ok(()) };
-    let Product { alpha, a, b, beta, c } = product;
+    let product = vector::product(product)?.and_then(small::product).and_then(few_rows::product);
+    let Some(product) = product else { return Ok(()) };
     // The kernels want results whose columns are dense: of others they compute the transpose.
-    if c.strides()[1].abs() < c.strides()[0].abs() {
-        let (a, b, c) = (b.reversed_axes(), a.reversed_axes(), c.reversed_axes());
-        return T::by_columns(Product { alpha, a, b, beta, c });
-    }
-    T::by_columns(Product { alpha, a, b, beta, c })
+    let has_dense_rows = product.c.strides()[1].abs() < product.c.strides()[0].abs();
+    T::by_columns(if has_dense_rows { product.turned() } else { product })
 }
 
 macro_rules! native {
