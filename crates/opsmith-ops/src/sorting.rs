@@ -1,11 +1,13 @@
 //! Orders of numbers: all sorted, or the largest. NaN counts as larger than all numbers.
 
+pub(crate) mod card;
+
 use opsmith::dtype::{bf16, f16};
 use opsmith::prelude::*;
 use opsmith::space::Extents;
 use opsmith::{Dim, memory};
 
-use crate::along::{by_lanes, gradient, of_real_numbers, second_gradient, take};
+use crate::along::{by_lanes, gradient, is_real, of_real_numbers, second_gradient, take};
 use crate::define::ops;
 use crate::parameters::axis_of;
 
@@ -163,6 +165,9 @@ impl<const VALUES: bool> OpKernel for Sorting<VALUES> {
         let tensor = context.input(0)?;
         let (shape, axis) = (tensor.shape(), Axis(axis_of(self.axis, tensor.rank())?));
         let descending = self.descending;
+        if crate::card::is_on_card(context) {
+            return card::sort(context, axis.0, (shape[axis.0], descending), VALUES);
+        }
         dispatch!(tensor.dtype(), RealNumber, |T| {
             let numbers = tensor.view::<T, IxDyn>()?;
             let mut positions = context.output_view::<i64, IxDyn>(usize::from(VALUES), shape)?;
@@ -239,6 +244,7 @@ fn arg_sort() -> OpDef {
         ))
         .not_differentiable()
         .kernels(of_real_numbers::<Sorting<false>>(true))
+        .kernels(crate::card::kernels::<Sorting<false>>(is_real))
 }
 
 fn sort_def() -> OpDef {
@@ -252,6 +258,7 @@ fn sort_def() -> OpDef {
         ))
         .gradient("SortGrad")
         .kernels(of_real_numbers::<Sorting<true>>(true))
+        .kernels(crate::card::kernels::<Sorting<true>>(is_real))
 }
 
 struct Uniques;
@@ -329,6 +336,9 @@ impl OpKernel for Largest {
             self.k
         );
         let (last, k) = (shape.len() - 1, self.k);
+        if crate::card::is_on_card(context) {
+            return card::sort(context, last, (k, true), true);
+        }
         shape[last] = k;
         dispatch!(tensor.dtype(), RealNumber, |T| {
             let (cx, axis, numbers) = (context.compute(), Axis(last), tensor.view::<T, IxDyn>()?);
@@ -369,6 +379,7 @@ fn top_k() -> OpDef {
         })
         .gradient("TopKGrad")
         .kernels(of_real_numbers::<Largest>(true))
+        .kernels(crate::card::kernels::<Largest>(is_real))
 }
 
 #[cfg(test)]
