@@ -313,6 +313,42 @@ def positions() -> dict[str, list[Case]]:
     }
 
 
+def lanes() -> dict[str, list[Case]]:
+    """Of ops that go along a dim: short lanes and long ones, side by side and not, of one number and of none."""
+
+    def over(domain: str, *more: Case, **attrs: Any) -> list[Case]:
+        layouts = ("dense", "transposed", "strided")
+        shapes = (((9, 33, 7), 1), ((5, 300), -1), ((4, 1, 6), 1), ((3, 0, 5), 1))
+        found = [
+            Case(f"{shape}, {x}", (Input(shape, x, domain),), attrs | {"axis": axis}, rough=8)
+            for shape, axis in shapes
+            for x in layouts
+        ]
+        return [*found, *more]
+
+    def scans(domain: str, *more: Case) -> list[Case]:
+        odd = (Input((5, 70), domain=domain),)
+        turned = {"axis": -1, "exclusive": True, "reverse": True}
+        return over(domain, Case("exclusive and reverse", odd, turned, rough=8), *more)
+
+    long = [
+        Case(f"long, axis {axis}", (Input(shape),), {"axis": axis}, large=True, rough=64)
+        for shape, axis in (((2, 60_000), 1), ((20_000, 37), 0))
+    ]
+    k = [
+        Case(f"{k} of {shape}, {x}", (Input(shape, x, "distinct"),), {"k": k}, rough=4)
+        for k, shape in ((3, (9, 65)), (0, (5, 4)), (7, (3, 5000)))
+        for x in ("dense", "transposed", "strided")
+    ]
+    return {
+        "CumSum": scans("real", *long),
+        "CumProd": scans("probability"),
+        **{name: scans("distinct", *long) for name in ("CumMax", "CumMin")},
+        **{name: over("distinct", *long, descending=True) for name in ("Sort", "ArgSort")},
+        "TopK": k,
+    }
+
+
 def lists(shapes: Sequence[Shape], **attrs: Any) -> list[Case]:
     """Of an op of one list."""
     layouts = ("dense", "transposed", "strided")
@@ -441,5 +477,6 @@ CASES: dict[str, dict[str, list[Case]]] = {
         **moved(),
         **drawn(),
         **positions(),
+        **lanes(),
     },
 }

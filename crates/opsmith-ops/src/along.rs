@@ -8,8 +8,9 @@ use opsmith::memory;
 use opsmith::ndarray::{ArrayView, ArrayViewMut, Dimension, RemoveAxis};
 use opsmith::prelude::*;
 
-use crate::linear::{FLOATS, floats};
+use crate::linear::{FLOATS, floats, is_float};
 use crate::parameters::axis_of;
+use crate::sorting::card;
 
 /// The lanes of a tensor that one thread goes through: all, or those at some positions along a dim.
 pub(crate) struct Part(Option<(Axis, Range<usize>)>);
@@ -161,8 +162,8 @@ impl<const TAKES: bool> OpKernel for Positions<TAKES> {
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let given = context.input(context.signature().inputs.len() - 1)?;
-        let indices = context.view::<i64, IxDyn>("indices")?;
-        let (has_x, rank) = (context.signature().inputs.len() == 3, indices.ndim());
+        let indices = context.input("indices")?;
+        let (has_x, rank) = (context.signature().inputs.len() == 3, indices.rank());
         let axis = axis_of(self.0, rank)?;
         let x = if has_x { context.input_shape("x")? } else { given.shape() };
         let fits = |shape: &[usize]| {
@@ -177,9 +178,16 @@ impl<const TAKES: bool> OpKernel for Positions<TAKES> {
             given.shape()
         );
         let shape = if TAKES { indices.shape() } else { x };
+        if crate::card::is_on_card(context) {
+            return match TAKES {
+                true => card::take(context, given, axis),
+                false => card::add(context, given, (axis, shape)),
+            };
+        }
         dispatch!(given.dtype(), AnyFloat, |T| {
             let (cx, axis) = (context.compute(), Axis(axis));
-            let (given, output) = (given.view::<T, IxDyn>()?, context.output_view::<T, IxDyn>(0, shape)?);
+            let (given, indices) = (given.view::<T, IxDyn>()?, indices.view::<i64, IxDyn>()?);
+            let output = context.output_view::<T, IxDyn>(0, shape)?;
             match TAKES {
                 true => take(&cx, given, indices, output, (axis, T::default())),
                 false => add(&cx, given, indices, output, axis),
@@ -205,6 +213,7 @@ pub(crate) fn gradient(name: &str, has_x: bool, has_axis: bool) -> OpDef {
         .shape_fn(shape_fns::unchanged)
         .gradient(&format!("{name}GradGrad"))
         .kernels(floats::<Positions<false>>())
+        .kernels(crate::card::kernels::<Positions<false>>(is_float))
 }
 
 /// The gradient's gradient.
@@ -220,9 +229,15 @@ pub(crate) fn second_gradient(name: &str, has_axis: bool) -> OpDef {
         .doc(&format!("The gradient of `{name}Grad`."))
         .shape_fn(shape_fns::unchanged)
         .kernels(floats::<Positions<true>>())
+        .kernels(crate::card::kernels::<Positions<true>>(is_float))
 }
 
 /// The kernel for each dtype of real numbers, of dense inputs.
 pub(crate) fn of_real_numbers<K: OpKernel>() -> impl Iterator<Item = KernelDef> {
     sets::REAL_NUMBER.iter().map(|&dtype| KernelDef::cpu::<K>().dtype_constraint("T", dtype))
+}
+
+/// Whether a dtype is of those.
+pub(crate) fn is_real(dtype: DType) -> bool {
+    sets::REAL_NUMBER.contains(&dtype)
 }

@@ -1,5 +1,6 @@
 //! Sums, products and extremes of all numbers up to each along a dim.
 
+mod card;
 #[cfg(test)]
 mod tests;
 
@@ -9,9 +10,9 @@ use opsmith::dtype::{Complex, bf16, f16, sets};
 use opsmith::memory;
 use opsmith::prelude::*;
 
-use crate::along::{self, LANE, Near, by_lanes, lanes, lanes_mut, of_real_numbers, three};
+use crate::along::{self, LANE, Near, by_lanes, is_real, lanes, lanes_mut, of_real_numbers, three};
 use crate::define::ops;
-use crate::linear::{self, FLOATS, Facts, Linear, floats, floats_with, last_input};
+use crate::linear::{self, FLOATS, Facts, Linear, floats, floats_with, is_float, last_input};
 use crate::parameters::axis_of;
 use crate::positions::{Extreme, Greatest, Least};
 
@@ -141,9 +142,12 @@ struct Sums(Order);
 
 impl Sums {
     fn run(&self, context: &OpKernelContext<'_>, tensor: TensorView<'_>, turned: bool) -> Result<()> {
+        let order = Order { reverse: self.0.reverse != turned, ..self.0 };
+        if crate::card::is_on_card(context) {
+            return card::scan(context, tensor, order, ("Sum", ""));
+        }
         let dims = three(tensor.shape(), self.0.axis)?;
         let mut output = context.allocate_output(0, tensor.shape())?;
-        let order = Order { reverse: self.0.reverse != turned, ..self.0 };
         dispatch!(tensor.dtype(), Number, |T| {
             let (x, y) = (tensor.as_slice::<T>()?, output.as_slice_mut::<T>()?);
             let zero = <T as Running>::wide(T::default());
@@ -176,6 +180,7 @@ impl Linear for Sums {
         },
     };
     const STRIDED: bool = false;
+    const ON_CARD: [fn(DType) -> bool; 2] = [is_real; 2];
 
     fn new(construction: &OpKernelConstruction<'_>) -> Result<Self> {
         Order::new(construction).map(Sums)
@@ -223,6 +228,9 @@ impl OpKernel for Products {
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let tensor = context.input(0)?;
+        if crate::card::is_on_card(context) {
+            return card::scan(context, tensor, self.0, ("Product", ""));
+        }
         let dims = three(tensor.shape(), self.0.axis)?;
         let mut output = context.allocate_output(0, tensor.shape())?;
         dispatch!(tensor.dtype(), Number, |T| {
@@ -296,6 +304,9 @@ impl<const SECOND: bool> OpKernel for ProductsGradient<SECOND> {
         let shape = context.input_shape("x")?;
         let axis = Axis(axis_of(self.0.axis, shape.len())?);
         context.infer_shapes()?;
+        if crate::card::is_on_card(context) {
+            return card::products_gradient(context, self.0, SECOND);
+        }
         dispatch!(context.input("x")?.dtype(), AnyFloat, |T| {
             let inputs = ["x", "y_grad", if SECOND { "x_grad_grad" } else { "x" }];
             let [x, y_grad, along] = inputs.map(|name| context.view::<T, IxDyn>(name));
@@ -349,6 +360,7 @@ fn products() -> OpDef {
          exclusive. float16 and bfloat16 are multiplied in float32, float32 in float64; products of integers wrap around.",
     )
     .kernels(sets::NUMBER.iter().map(|&dtype| KernelDef::cpu::<Products>().dtype_constraint("T", dtype)))
+    .kernels(crate::card::kernels::<Products>(is_real))
 }
 
 /// The inputs of a gradient and those of its gradient must have one shape, which the outputs have.
@@ -370,6 +382,7 @@ fn products_gradient_op() -> OpDef {
         .doc("The gradient of `CumProd`.")
         .gradient("CumProdGradGrad")
         .kernels(floats::<ProductsGradient<false>>())
+        .kernels(crate::card::kernels::<ProductsGradient<false>>(is_float))
 }
 
 fn products_second_gradient() -> OpDef {
@@ -378,6 +391,7 @@ fn products_second_gradient() -> OpDef {
         .optional("y_grad_grad")
         .doc("The gradient of `CumProdGrad`.")
         .kernels(floats::<ProductsGradient<true>>())
+        .kernels(crate::card::kernels::<ProductsGradient<true>>(is_float))
 }
 
 struct Extremes<E>(Order, PhantomData<fn() -> E>);
@@ -389,6 +403,9 @@ impl<E: Extreme> OpKernel for Extremes<E> {
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let tensor = context.input(0)?;
+        if crate::card::is_on_card(context) {
+            return card::scan(context, tensor, self.0, ("Extreme", card::largest::<E>()));
+        }
         let dims = three(tensor.shape(), self.0.axis)?;
         let mut output = context.allocate_output(0, tensor.shape())?;
         if sets::INTEGER.contains(&tensor.dtype()) {
@@ -419,6 +436,9 @@ impl<E: Extreme, const TAKES: bool> OpKernel for ExtremesGradient<E, TAKES> {
         let tensor = context.input("x")?;
         let dims = three(tensor.shape(), self.0.axis)?;
         let given = last_input(context, tensor.shape())?;
+        if crate::card::is_on_card(context) {
+            return card::extremes_gradient(context, [tensor, given], (self.0, card::largest::<E>(), TAKES));
+        }
         let mut output = context.allocate_output(0, tensor.shape())?;
         let cx = context.compute();
         let found = cx.temp::<i64>(tensor.num_elements())?;
@@ -444,7 +464,9 @@ fn extremes<E: Extreme>(name: &str, what: &str) -> OpDef {
         "The {what} of all numbers up to each along a dim, or of those before it if it is exclusive; of none, what the {what} of no \
          numbers is for `Max` and `Min`. From the first NaN on, all are NaN. The gradient of equal numbers goes to the first."
     );
-    forward(name, "realnumbertype", &doc).kernels(of_real_numbers::<Extremes<E>>())
+    forward(name, "realnumbertype", &doc)
+        .kernels(of_real_numbers::<Extremes<E>>())
+        .kernels(crate::card::kernels::<Extremes<E>>(is_real))
 }
 
 fn extremes_gradient<E: Extreme>(name: &str) -> OpDef {
@@ -452,10 +474,12 @@ fn extremes_gradient<E: Extreme>(name: &str) -> OpDef {
         .doc(&format!("The gradient of `{name}`."))
         .gradient(&format!("{name}GradGrad"))
         .kernels(floats_with::<ExtremesGradient<E, false>>(false))
+        .kernels(crate::card::kernels::<ExtremesGradient<E, false>>(is_float))
 }
 
 fn extremes_second_gradient<E: Extreme>(name: &str) -> OpDef {
     gradient_def(&format!("{name}GradGrad"), &["x", "x_grad_grad"], &["y_grad_grad"])
         .doc(&format!("The gradient of `{name}Grad`."))
         .kernels(floats_with::<ExtremesGradient<E, true>>(false))
+        .kernels(crate::card::kernels::<ExtremesGradient<E, true>>(is_float))
 }

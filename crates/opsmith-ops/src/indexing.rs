@@ -1,6 +1,6 @@
 //! Elements by their positions: taken, put in their places, marked.
 
-mod card;
+pub(crate) mod card;
 mod put_back;
 
 use opsmith::dtype::{bf16, f16};

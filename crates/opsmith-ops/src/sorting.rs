@@ -1,6 +1,7 @@
 //! Orders of numbers: all sorted, or the largest. NaN counts as larger than all numbers.
 
 mod beside;
+pub(crate) mod card;
 
 use opsmith::dtype::{bf16, f16};
 use opsmith::isa::dispatch;
@@ -9,8 +10,11 @@ use opsmith::space::Extents;
 use opsmith::{Dim, memory};
 
 use self::beside::{LONGEST, Network, ROWS};
-use crate::along::{LANE, by_lanes, gradient, lanes, lanes_mut, of_real_numbers, second_gradient, take, three};
+use crate::along::{
+    LANE, by_lanes, gradient, is_real, lanes, lanes_mut, of_real_numbers, second_gradient, take, three,
+};
 use crate::define::ops;
+use crate::parameters::axis_of;
 
 ops! {
     /// The op `Sort`: numbers in order, and their positions.
@@ -170,6 +174,10 @@ impl<const VALUES: bool> OpKernel for Sorting<VALUES> {
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let tensor = context.input(0)?;
+        if crate::card::is_on_card(context) {
+            let axis = axis_of(self.axis, tensor.rank())?;
+            return card::sort(context, axis, (tensor.shape()[axis], self.descending), VALUES);
+        }
         let dims = three(tensor.shape(), self.axis)?;
         put(context, tensor, (dims, tensor.shape()), Order::All { descending: self.descending }, VALUES)
     }
@@ -293,6 +301,7 @@ fn arg_sort() -> OpDef {
         ))
         .not_differentiable()
         .kernels(of_real_numbers::<Sorting<false>>())
+        .kernels(crate::card::kernels::<Sorting<false>>(is_real))
 }
 
 fn sort_def() -> OpDef {
@@ -306,6 +315,7 @@ fn sort_def() -> OpDef {
         ))
         .gradient("SortGrad")
         .kernels(of_real_numbers::<Sorting<true>>())
+        .kernels(crate::card::kernels::<Sorting<true>>(is_real))
 }
 
 struct Uniques;
@@ -383,6 +393,9 @@ impl OpKernel for Largest {
             self.k
         );
         let (last, k) = (shape.len() - 1, self.k);
+        if crate::card::is_on_card(context) {
+            return card::sort(context, last, (k, true), true);
+        }
         shape[last] = k;
         let dims = three(tensor.shape(), -1)?;
         put(context, tensor, (dims, &shape), Order::Largest(k), true)
@@ -415,6 +428,7 @@ fn top_k() -> OpDef {
         })
         .gradient("TopKGrad")
         .kernels(of_real_numbers::<Largest>())
+        .kernels(crate::card::kernels::<Largest>(is_real))
 }
 
 #[cfg(test)]

@@ -125,22 +125,22 @@ fn files_keep_the_place_and_older_ones_mean_the_cpu() {
 fn a_node_that_a_card_cannot_run_is_an_error_of_its_line_whether_there_is_a_card_or_not() {
     let graph = Graph::new();
     let x = placeholder(&graph);
-    let sort = Library::standard().unwrap().op("ArgSort").unwrap();
-    let sorted = graph.device("cuda:0").unwrap().call(&sort).arg(&x).name("sorted").build().unwrap();
+    let unique = Library::standard().unwrap().op("Unique").unwrap();
+    let places = graph.device("cuda:0").unwrap().call(&unique).arg(&x).name("places").build().unwrap();
     let fed = vector(&[2.0, 1.0]);
     for simplify in [true, false] {
         let options = SessionOptions { simplify, ..SessionOptions::default() };
         let session = Session::with_options(&graph, options);
-        let error = session.run(&[&sorted.output(0).unwrap()], &[(&x, &fed)]).unwrap_err();
+        let error = session.run(&[&places.output(1).unwrap()], &[(&x, &fed)]).unwrap_err();
         assert_eq!(error.code(), Code::Unimplemented);
-        assert!(error.message().starts_with("node `sorted`, made at "), "{error}");
+        assert!(error.message().starts_with("node `places`, made at "), "{error}");
         assert!(
-            error.message().contains("placement.rs:") && error.message().contains("ArgSort: has no CUDA"),
+            error.message().contains("placement.rs:") && error.message().contains("Unique: has no CUDA"),
             "{error}"
         );
         let options = SessionOptions { allow_soft_placement: true, ..options };
         let session = Session::with_options(&graph, options);
-        let found = session.run(&[&sorted.output(0).unwrap()], &[(&x, &fed)]).unwrap();
+        let found = session.run(&[&places.output(1).unwrap()], &[(&x, &fed)]).unwrap();
         assert_eq!(found[0].to_vec::<i64>().unwrap(), [1, 0]);
     }
 }

@@ -79,23 +79,23 @@ def test_files_keep_the_place(graph: opsmith.Graph, tmp_path: Path) -> None:
 def test_a_node_that_cannot_run_there_is_an_error_that_names_it(graph: opsmith.Graph) -> None:
     x = graph.placeholder("float32", [3], name="x")
     with graph.device("cuda:0"):
-        order = opsmith.ops.arg_sort(x, name="order")
+        _, order, _ = opsmith.ops.unique(x, name="order")
     session = opsmith.Session(graph)
     with pytest.raises(opsmith.UnimplementedError) as caught:
         session.run(order, {x: [3.0, 1.0, 2.0]})
     message = str(caught.value)
     assert message.startswith("node `order`, made at ") and "test_placement.py:" in message
-    assert "ArgSort: has no CUDA kernel; it is placed on cuda:0: place it on the CPU" in message
+    assert "Unique: has no CUDA kernel; it is placed on cuda:0: place it on the CPU" in message
     assert "allow_soft_placement" in message
     # It is said before a card is looked for, also where others come first.
     with graph.device("cuda:99"):
-        later = opsmith.ops.arg_sort(opsmith.ops.exp(x))
-    with pytest.raises(opsmith.UnimplementedError, match="ArgSort: has no CUDA kernel"):
+        _, later, _ = opsmith.ops.unique(opsmith.ops.exp(x))
+    with pytest.raises(opsmith.UnimplementedError, match="Unique: has no CUDA kernel"):
         session.run(later, {x: [3.0, 1.0, 2.0]})
     # What does not need it runs.
     assert session.run(x + 1.0, {x: [3.0, 1.0, 2.0]}).tolist() == [4.0, 2.0, 3.0]
     soft = opsmith.Session(graph, allow_soft_placement=True)
-    assert soft.run(order, {x: [3.0, 1.0, 2.0]}).tolist() == [1, 2, 0]
+    assert soft.run(order, {x: [3.0, 1.0, 2.0]}).tolist() == [2, 0, 1]
 
 
 def network(graph: opsmith.Graph, device: str) -> tuple[opsmith.graph.Output, ...]:

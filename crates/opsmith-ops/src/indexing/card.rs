@@ -22,18 +22,30 @@ fn strides_in_result(own: &[isize], axis: usize, indices: &TensorView<'_>) -> [S
 /// Makes output 0 of a shape from the parts of input 0 at the positions along `axis`.
 pub(super) fn take(context: &OpKernelContext<'_>, axis: usize, shape: &[usize]) -> Result<()> {
     let (x, indices) = (context.input(0)?, context.input("indices")?);
-    let output = context.allocate_output(0, shape)?;
     let [of_x, of_positions] = strides_in_result(x.strides(), axis, &indices);
+    let positions = (indices, &of_positions[..], name(indices.dtype())?);
+    take_along(context, shape, (x, &of_x, axis), positions)
+}
+
+/// Makes output 0 of a shape from the elements of a tensor at positions along one of its dims. The tensor and the positions have strides
+/// along that shape, and the positions a type in CUDA C++.
+pub(crate) fn take_along(
+    context: &OpKernelContext<'_>,
+    shape: &[usize],
+    (x, of_x, axis): (TensorView<'_>, &[isize], usize),
+    (indices, of_positions, position): (TensorView<'_>, &[isize], &str),
+) -> Result<()> {
+    let output = context.allocate_output(0, shape)?;
     let space = IndexSpace::new(
         shape,
-        &[Layout { shape, strides: &of_x }, Layout { shape, strides: &of_positions }],
+        &[Layout { shape, strides: of_x }, Layout { shape, strides: of_positions }],
     )?;
     let (dim, step) = (x.shape()[axis], x.strides()[axis]);
     let index = index_of(&[&space], 2, dim.saturating_mul(step.unsigned_abs()).max(dim));
     let size = x.dtype().size();
     let element = name_of_size(size)
         .ok_or_else(|| Error::internal(format!("elements of {size} bytes are not moved on a card")))?;
-    let kernel = format!("taken<{element}, {}, {}>", name(indices.dtype())?, index.name());
+    let kernel = format!("taken<{element}, {position}, {}>", index.name());
     let call = CudaCall::new(context, &SOURCE);
     let launch = call.kernel(kernel).for_each(space.len());
     let launch = launch.address(x.data_ptr().cast()).address(indices.data_ptr().cast());
