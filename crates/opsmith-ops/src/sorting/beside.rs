@@ -2,7 +2,7 @@
 
 use opsmith::isa::{Isa, Kernel};
 
-use super::{Keyed, Ordered};
+use super::keys::{Keyed, Ordered};
 
 /// How many rows: as many as the widest vectors have keys.
 pub(super) const ROWS: usize = 8;
