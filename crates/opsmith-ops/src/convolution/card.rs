@@ -1,6 +1,6 @@
 //! Convolutions on a card: products of matrices whose factors are read from where they lie.
 
-use opsmith::cuda::{CudaCall, Index, KernelCall, MAX_GRID, Structure};
+use opsmith::cuda::{CudaCall, KernelCall, MAX_GRID, Structure};
 use opsmith::prelude::*;
 
 use super::{Plan, given};
@@ -166,13 +166,13 @@ fn of_filters(
         return make(of, to);
     }
     let bytes = length.saturating_mul(parts).saturating_mul(if y.dtype() == DType::Float64 { 8 } else { 4 });
-    let left = context.device_temp(bytes)?.as_ptr().cast_const().cast();
+    let left = context.device_temp(bytes.max(1))?.as_ptr().cast_const().cast();
     make(&format!("opsmith::wide<{of}>"), left)?;
-    let index = if over.index == Index::Bits32 { "int" } else { "long long" };
     let call = CudaCall::new(context, &SOURCE);
-    let added = call.kernel(format!("added<{of}, {index}>")).for_each(length).address(left).address(to);
+    let added = call.kernel(format!("added<{of}, {}>", over.index.name())).for_each(length);
+    let added = added.address(left).address(to).value(parts as i32).index(length, over.index);
     // SAFETY: these are the kernel's parameters, and each part has as many sums as the output elements.
-    unsafe { added.value(parts as i32).index(length, over.index).launch() }
+    unsafe { added.launch() }
 }
 
 /// The gradients of one order or the other, as on the CPU.
