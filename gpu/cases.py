@@ -349,6 +349,54 @@ def lanes() -> dict[str, list[Case]]:
     }
 
 
+def windows() -> dict[str, list[Case]]:
+    """Of ops over windows of images."""
+
+    def over(*shapes: Shape, domain: str = "real", rough: float = 4, **attrs: Any) -> list[Case]:
+        layouts = ("dense", "transposed", "strided")
+        return [
+            Case(
+                f"{shapes}, {attrs}, {layout}",
+                tuple(Input(shape, layout, domain) for shape in shapes),
+                attrs,
+                math.prod(shapes[0]) > 1e5,
+                rough,
+            )
+            for layout in layouts
+        ]
+
+    def pools(domain: str = "real", **attrs: Any) -> list[Case]:
+        odd: dict[str, Any] = {"ksize": [3, 2], "strides": [2, 1], "padding": [1, 0], "dilations": [1, 3]}
+        return [
+            *over((2, 3, 9, 13), domain=domain, **(odd | attrs)),
+            *over((3, 70), domain=domain, ksize=[5], **attrs),
+            *over((2, 4, 5, 6), domain=domain, ksize=[2, 2, 2], strides=[2, 1, 3], **attrs),
+            *over((2, 40, 50), domain=domain, rough=16, ksize=[40, 50], **attrs),
+            *over((0, 4, 4), domain=domain, ksize=[2, 2], **attrs),
+            *over((4, 32, 56, 56), domain=domain, ksize=[3, 3], strides=[2, 2], padding=[1, 1], **attrs),
+        ]
+
+    image = (2, 9, 12, 3)
+    return {
+        "ExtractPatches": [
+            *over(image, ksize=[3, 2], strides=[2, 1]),
+            *over(image, ksize=[3, 4], strides=[2, 3], rates=[4, 2], padding="SAME"),
+            *over(image, ksize=[10, 1]),
+        ],
+        "MaxPool": pools("distinct"),
+        "AvgPool": [*pools(), *pools(count_padding=False)],
+        "Conv": [
+            *over((2, 3, 9, 11), (5, 3, 3, 2), strides=[1, 1], padding=[1, 0]),
+            *over((2, 4, 5, 6, 7), (6, 2, 2, 3, 1), strides=[1, 2, 3], dilations=[2, 1, 1], groups=2),
+            *over((2, 3, 4, 30), (4, 1, 5), strides=[4], padding=[7, 2], dilations=[6], groups=4),
+            *over((20, 70), (33, 20, 1), strides=[1]),
+            *over((0, 2, 5), (4, 2, 2), strides=[1]),
+            *over((3, 2, 3000), (18, 2, 3), rough=16, strides=[1]),
+            *over((4, 64, 28, 28), (128, 64, 3, 3), rough=64, strides=[1, 1], padding=[1, 1]),
+        ],
+    }
+
+
 def lists(shapes: Sequence[Shape], **attrs: Any) -> list[Case]:
     """Of an op of one list."""
     layouts = ("dense", "transposed", "strided")
@@ -478,5 +526,6 @@ CASES: dict[str, dict[str, list[Case]]] = {
         **drawn(),
         **positions(),
         **lanes(),
+        **windows(),
     },
 }

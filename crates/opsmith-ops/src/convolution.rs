@@ -1,5 +1,8 @@
 //! Convolutions over one to three dims.
 
+mod card;
+#[cfg(test)]
+mod card_tests;
 mod product;
 #[cfg(test)]
 mod tests;
@@ -10,7 +13,7 @@ use opsmith::{Dim, Shape};
 
 use self::product::{Terms, filter_terms, image_terms, output_terms};
 use crate::define::ops;
-use crate::linear::{FLOATS, floats_with};
+use crate::linear::{FLOATS, floats_with, is_float};
 use crate::wide::Wide;
 use crate::windows::{self, ATTRS, ATTRS_DOC, Along, Lists};
 
@@ -32,6 +35,8 @@ struct Convolution {
 /// What a call goes through, as if images had three dims. Channels are in groups, each of which is an image by itself.
 struct Plan {
     along: [Along; 3],
+    /// How many dims windows go over.
+    dims: usize,
     groups: usize,
     /// The number of images, each of all channels.
     images: usize,
@@ -73,7 +78,7 @@ impl Convolution {
             "a convolution of shape {shape:?} is too large"
         );
         let (inside, outside) = (filter[1], outside / groups);
-        Ok(Plan { along, groups, images: front.iter().product(), inside, outside, shape })
+        Ok(Plan { along, dims, groups, images: front.iter().product(), inside, outside, shape })
     }
 }
 
@@ -108,6 +113,10 @@ impl OpKernel for Forward {
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let plan = self.0.plan(context.input_shape("x")?, context.input_shape("filter")?)?;
+        if crate::card::is_on_card(context) {
+            let term = [context.input("x")?, context.input("filter")?];
+            return card::output(context, &plan, "y", &[term]);
+        }
         dispatch!(context.input("x")?.dtype(), AnyFloat, |T| {
             let cx = context.compute();
             let (x, filter) = (wide::<T>(context, "x")?, wide::<T>(context, "filter")?);
@@ -123,20 +132,32 @@ fn wide<'a, T: Wide>(context: &OpKernelContext<'a>, name: &'static str) -> Resul
     T::wide(&context.compute(), context.input(name)?.as_slice()?)
 }
 
-/// The same of one that may be absent, and must have this shape.
+/// An input that may be absent, and must have this shape.
+fn given<'a>(
+    context: &OpKernelContext<'a>,
+    name: &'static str,
+    shape: &[usize],
+) -> Result<Option<TensorView<'a>>> {
+    let given = context.optional_input(name)?;
+    if let Some(tensor) = given {
+        ensure!(
+            tensor.shape() == shape,
+            InvalidArgument for name,
+            "input `{name}` must have shape {shape:?}, got {:?}",
+            tensor.shape()
+        );
+    }
+    Ok(given)
+}
+
+/// Its numbers, as products are made of them.
 fn optional<'a, T: Wide>(
     context: &OpKernelContext<'a>,
     name: &'static str,
     shape: &[usize],
 ) -> Result<Option<&'a [T::As]>> {
-    let Some(tensor) = context.optional_input(name)? else { return Ok(None) };
-    ensure!(
-        tensor.shape() == shape,
-        InvalidArgument for name,
-        "input `{name}` must have shape {shape:?}, got {:?}",
-        tensor.shape()
-    );
-    T::wide(&context.compute(), tensor.as_slice()?).map(Some)
+    let given = given(context, name, shape)?;
+    given.map(|tensor| T::wide(&context.compute(), tensor.as_slice()?)).transpose()
 }
 
 /// The gradient. With U and V for the gradients of those of `x` and `filter`, and G for that of `y`, the `SECOND` one is of what
@@ -151,6 +172,9 @@ impl<const SECOND: bool> OpKernel for Gradient<SECOND> {
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let (of_x, of_filter) = (context.input_shape("x")?, context.input_shape("filter")?);
         let plan = self.0.plan(of_x, of_filter)?;
+        if crate::card::is_on_card(context) {
+            return card::gradients(context, &plan, SECOND);
+        }
         dispatch!(context.input("x")?.dtype(), AnyFloat, |T| {
             let cx = context.compute();
             let (x, filter) = (wide::<T>(context, "x")?, wide::<T>(context, "filter")?);
@@ -215,6 +239,7 @@ fn forward() -> OpDef {
         .gradient("ConvGrad")
         .autocast(opsmith::Autocast::Lower)
         .kernels(floats_with::<Forward>(false))
+        .kernels(crate::card::kernels::<Forward>(is_float))
 }
 
 /// The gradients are like the inputs that they belong to.
@@ -240,6 +265,7 @@ fn gradient() -> OpDef {
         .shape_fn(like_inputs)
         .gradient("ConvGradGrad")
         .kernels(floats_with::<Gradient<false>>(false))
+        .kernels(crate::card::kernels::<Gradient<false>>(is_float))
 }
 
 fn second_gradient() -> OpDef {
@@ -253,4 +279,5 @@ fn second_gradient() -> OpDef {
         .doc("The gradient of `ConvGrad`.")
         .shape_fn(like_inputs)
         .kernels(floats_with::<Gradient<true>>(false))
+        .kernels(crate::card::kernels::<Gradient<true>>(is_float))
 }

@@ -1,12 +1,15 @@
 //! Patches of images.
 
+mod card;
+
 use opsmith::Shape;
 use opsmith::prelude::*;
 
 use crate::define::ops;
 use crate::elementwise::Shared;
 use crate::indexing::add_up;
-use crate::linear::{self, Facts, Linear, last_input};
+use crate::linear::{self, Facts, Linear, is_float, last_input};
+use crate::moved_on_card::moves;
 
 ops! {
     /// The op `ExtractPatches`: windows of images as rows.
@@ -172,6 +175,7 @@ impl Linear for Patches {
         },
     };
     const STRIDED: bool = false;
+    const ON_CARD: [fn(DType) -> bool; 2] = [moves, is_float];
 
     fn new(construction: &OpKernelConstruction<'_>) -> Result<Self> {
         let (size, stride, rate) =
@@ -184,6 +188,9 @@ impl Linear for Patches {
     fn forward(&self, context: &OpKernelContext<'_>) -> Result<()> {
         let input = context.input(0)?;
         let runs = self.runs(input.shape())?;
+        if crate::card::is_on_card(context) {
+            return runs.take(context);
+        }
         let shape = runs.shape()?;
         let output = context.allocate_output(0, &shape)?;
         let (size, total) = (output.dtype().size(), output.num_elements());
@@ -210,6 +217,9 @@ impl Linear for Patches {
     fn backward(&self, context: &OpKernelContext<'_>) -> Result<()> {
         let shape = context.input_shape(0)?;
         let runs = self.runs(shape)?;
+        if crate::card::is_on_card(context) {
+            return runs.put_back(context);
+        }
         let gradient = last_input(context, &runs.shape()?)?;
         add_up(context, gradient, shape, |act| runs.each(runs.all(), act))
     }

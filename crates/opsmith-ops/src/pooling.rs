@@ -1,5 +1,6 @@
 //! Poolings: the largest number and the mean of each window.
 
+mod card;
 #[cfg(test)]
 mod tests;
 
@@ -11,7 +12,7 @@ use opsmith::{Dim, Shape};
 
 use crate::along::{self, Near, by_lanes, of_real_numbers};
 use crate::define::ops;
-use crate::linear::{self, FLOATS, Facts, Linear, floats_with, last_input};
+use crate::linear::{self, FLOATS, Facts, Linear, floats_with, is_float, last_input};
 use crate::positions::{Compared, Extreme, Greatest};
 use crate::windows::{self, ATTRS, ATTRS_DOC, Along, Lists, MOST, each_tap, runs};
 
@@ -35,6 +36,8 @@ struct Pool {
 /// The windows of a call: those over the last dims, and the shape of what is made of images.
 struct Planes {
     along: [Along; 3],
+    /// How many dims these are.
+    dims: usize,
     /// How many images there are.
     count: usize,
     shape: Extents,
@@ -56,7 +59,7 @@ impl Pool {
         let along = self.lists.over(dims, &sizes)?;
         let mut shape = Extents::from_slice(front);
         shape.extend(along[3 - dims.len()..].iter().map(|along| along.count));
-        Ok(Planes { along, count: front.iter().product(), shape })
+        Ok(Planes { along, dims: dims.len(), count: front.iter().product(), shape })
     }
 }
 
@@ -160,6 +163,16 @@ impl OpKernel for Largest {
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let tensor = context.input(0)?;
         let planes = self.0.planes(tensor.shape())?;
+        if crate::card::is_on_card(context) {
+            return match sets::INTEGER.contains(&tensor.dtype()) {
+                true => dispatch!(tensor.dtype(), Integer, |T| {
+                    card::largest::<T>(context, &planes, [tensor; 2], Greatest::of_no_integers())
+                }),
+                false => dispatch!(tensor.dtype(), AnyFloat, |T| {
+                    card::largest(context, &planes, [tensor; 2], T::near(Greatest::OF_NO_FLOATS))
+                }),
+            };
+        }
         let mut output = context.allocate_output(0, &planes.shape)?;
         let cx = context.compute();
         if sets::INTEGER.contains(&tensor.dtype()) {
@@ -203,6 +216,14 @@ impl<const TAKES: bool> OpKernel for LargestGradient<TAKES> {
             true => (&planes.shape[..], last_input(context, tensor.shape())?),
             false => (tensor.shape(), last_input(context, &planes.shape)?),
         };
+        if crate::card::is_on_card(context) {
+            return match TAKES {
+                true => dispatch!(tensor.dtype(), AnyFloat, |T| {
+                    card::largest(context, &planes, [tensor, given], T::default())
+                }),
+                false => card::put_back(context, &planes, tensor, given),
+            };
+        }
         let (large, small) = (windows::plane(&planes.along), windows::count(&planes.along));
         let (length, written) = if TAKES { (large, small) } else { (small, large) };
         let mut output = context.allocate_output(0, shape)?;
@@ -262,6 +283,7 @@ fn max_pool() -> OpDef {
         })
         .gradient("MaxPoolGrad")
         .kernels(of_real_numbers::<Largest>())
+        .kernels(crate::card::kernels::<Largest>(|dtype| sets::REAL_NUMBER.contains(&dtype)))
 }
 
 fn max_pool_gradient() -> OpDef {
@@ -277,6 +299,7 @@ fn max_pool_gradient() -> OpDef {
         })
         .gradient("MaxPoolGradGrad")
         .kernels(floats_with::<LargestGradient<false>>(false))
+        .kernels(crate::card::kernels::<LargestGradient<false>>(is_float))
 }
 
 fn max_pool_second_gradient() -> OpDef {
@@ -292,6 +315,7 @@ fn max_pool_second_gradient() -> OpDef {
             c.set_output(0, shape)
         })
         .kernels(floats_with::<LargestGradient<true>>(false))
+        .kernels(crate::card::kernels::<LargestGradient<true>>(is_float))
 }
 
 struct Means {
@@ -317,6 +341,15 @@ impl Divisors {
 }
 
 impl Means {
+    /// What the kernels on a card divide by: a number for all, or what is there, at least 1 where it is negative.
+    fn divisor(&self, along: &[Along; 3]) -> f64 {
+        match self.count_padding {
+            true => windows::window(along) as f64,
+            false if self.is_for_gradient => -1.0,
+            false => 0.0,
+        }
+    }
+
     fn divisors(&self, along: &[Along; 3]) -> Result<Divisors> {
         if self.count_padding {
             return Ok(Divisors::One(windows::window(along) as f64));
@@ -356,6 +389,7 @@ impl Linear for Means {
         shape: pooled,
     };
     const STRIDED: bool = false;
+    const ON_CARD: [fn(DType) -> bool; 2] = [is_float; 2];
 
     fn new(construction: &OpKernelConstruction<'_>) -> Result<Self> {
         let is_for_gradient = construction.signature().name != Self::FACTS.name;
@@ -369,6 +403,10 @@ impl Linear for Means {
     fn forward(&self, context: &OpKernelContext<'_>) -> Result<()> {
         let tensor = context.input(0)?;
         let planes = self.pool.planes(tensor.shape())?;
+        if crate::card::is_on_card(context) {
+            let kernel = ("means", self.divisor(&planes.along));
+            return card::means(context, &planes, kernel, tensor, &planes.shape);
+        }
         let mut output = context.allocate_output(0, &planes.shape)?;
         if output.num_elements() == 0 {
             return Ok(());
@@ -395,6 +433,10 @@ impl Linear for Means {
         let shape = context.input_shape(0)?;
         let planes = self.pool.planes(shape)?;
         let gradient = last_input(context, &planes.shape)?;
+        if crate::card::is_on_card(context) {
+            let kernel = ("means_back", self.divisor(&planes.along));
+            return card::means(context, &planes, kernel, gradient, shape);
+        }
         let mut output = context.allocate_output(0, shape)?;
         if output.num_elements() == 0 {
             return Ok(());

@@ -1,5 +1,7 @@
 //! Windows that go over the last dims of tensors, one to three, as convolutions and poolings have them.
 
+pub(crate) mod card;
+
 use std::ops::Range;
 
 use opsmith::Dim;
@@ -34,9 +36,10 @@ pub(crate) struct Along {
     pub(crate) dim: usize,
     pub(crate) size: usize,
     pub(crate) stride: usize,
-    dilation: usize,
-    before: usize,
-    behind: usize,
+    pub(crate) dilation: usize,
+    /// How far windows reach beyond the ends.
+    pub(crate) before: usize,
+    pub(crate) behind: usize,
     /// How many windows there are.
     pub(crate) count: usize,
 }
@@ -102,8 +105,7 @@ impl Lists {
             InvalidArgument,
             "windows of sizes {sizes:?} go over as many dims, got those of {dims:?}"
         );
-        let one = Along { dim: 1, size: 1, stride: 1, dilation: 1, before: 0, behind: 0, count: 1 };
-        let mut all = [one; 3];
+        let mut all = [Along::ONE; 3];
         let own = all.len() - dims.len().min(3);
         for (at, along) in self.along(dims.len())?.into_iter().enumerate() {
             let count = along.count(dims[at], sizes[at])?;
@@ -120,6 +122,10 @@ impl Lists {
 }
 
 impl Along {
+    /// A dim of one element, which is all of one window.
+    pub(crate) const ONE: Along =
+        Along { dim: 1, size: 1, stride: 1, dilation: 1, before: 0, behind: 0, count: 1 };
+
     /// How far a window reaches, if a tensor can be so large.
     fn reach(self, size: usize) -> Option<usize> {
         let reach = size.checked_sub(1)?.checked_mul(self.dilation)?.checked_add(1)?;

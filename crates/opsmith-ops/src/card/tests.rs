@@ -37,12 +37,12 @@ fn numbers() -> Array3<f32> {
 }
 
 /// Bytes that lie farther apart than 31 bits count, of memory that hardly anyone touches.
-fn far() -> Array<u8, Ix1> {
+pub(crate) fn far() -> Array<u8, Ix1> {
     Array::zeros((1 << 31) + 1)
 }
 
 /// Compiles a call's kernels, which must have 64-bit indices, and runs them.
-fn with_wide_indices<'a, T: Element + std::fmt::Debug>(
+pub(crate) fn with_wide_indices<'a, T: Element + std::fmt::Debug>(
     form: impl Fn() -> Call<'a>,
     output: &str,
 ) -> Result<()> {
