@@ -1,5 +1,5 @@
-"""The same calls in ONNX Runtime, each op a model of one node under its CUDA provider, with inputs and outputs
-bound on the card: alone, and from several threads at once, which have streams of their own."""
+"""The same calls in ONNX Runtime, each op a model of one node under its CUDA provider, with inputs and
+outputs bound on the card: alone, and from several threads at once, which have streams of their own."""
 
 from __future__ import annotations
 
