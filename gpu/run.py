@@ -3,12 +3,12 @@
     python gpu/run.py                   # on a machine with a card
     python gpu/run.py --device cpu      # a dry run on the processor, which shows nothing of a card
 
-It needs PyTorch for CUDA with NumPy, and uses JAX where it is installed. It compiles nothing but kernels:
-`cargo xtask gpu --prepare FOLDER` has put the libraries and the package beside it. Each section has a process
-of its own, so that one which ends its process, or breaks the card's context, leaves the others. With --jobs,
-several run at once, those with many ops in parts; the times are taken alone, in the end. The exit
-status is 0 where all that ran passed and met its targets, 1 where something failed, 2 where there is no card
-or something else is missing. What was not run is listed, and why.
+It needs PyTorch for CUDA with NumPy, and uses JAX, and ONNX Runtime with `onnx`, where they are installed. It
+compiles nothing but kernels: `cargo xtask gpu --prepare FOLDER` has put the libraries and the package beside
+it. Each section has a process of its own, so that one which ends its process, or breaks the card's context,
+leaves the others. With --jobs, several run at once, those with many ops in parts; the times are taken alone,
+in the end. The exit status is 0 where all that ran passed and met its targets, 1 where something failed, 2
+where there is no card or something else is missing. What was not run is listed, and why.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ SECTIONS = {
     "misuse": "misuse",
     "compiled": "torch.compile",
     "with_jax": "JAX",
+    "with_onnx": "ONNX Runtime",
     "engine": "engine",
     "sanitizer": "compute-sanitizer",
     "speed": "times",
@@ -44,7 +45,7 @@ SECTIONS = {
 """The modules of the sections, and what their rows call them."""
 ALONE = "speed"
 """The section beside which nothing else runs."""
-PARTED = ("values", "with_jax", "sanitizer")
+PARTED = ("values", "with_jax", "with_onnx", "sanitizer")
 """Those whose ops are shared out among processes."""
 NO_CARD = 2
 ENDED = "ended"

@@ -1,4 +1,4 @@
-//! What nodes of graphs have in common, of TensorFlow's and of ONNX Runtime's: their tensors are dense and in host memory.
+//! What nodes of graphs have in common, of TensorFlow's and of ONNX Runtime's: their tensors are dense.
 
 use std::ffi::c_void;
 use std::ptr::null;
@@ -15,7 +15,7 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
-    /// The plan of a node with these attributes and tensors.
+    /// The plan of a node on this kind of device, with these attributes and tensors.
     ///
     /// # Errors
     /// What does not fit the op, or what the kernel's constructor said.
@@ -24,10 +24,11 @@ impl Planned {
         attrs: &[Option<AttrValue>],
         dtypes: &[Option<DType>],
         counts: &[usize],
+        device: DeviceKind,
     ) -> Result<Planned> {
         let flat = stand_ins(dtypes);
         let inputs = CallInputs { flat: &flat, counts };
-        let plan = op.node_plan(&Request { inputs, attrs, device: DeviceKind::Cpu })?;
+        let plan = op.node_plan(&Request { inputs, attrs, device })?;
         Ok(Planned { op, plan })
     }
 }

@@ -61,9 +61,9 @@ def test_every_op_with_a_cuda_kernel_is_called_and_right(tmp_path: Path, built: 
 
 
 def test_the_other_sections_run_too(tmp_path: Path, few: Path) -> None:
-    found = dry(tmp_path, few, "streams", "misuse", "compiled", "with_jax", "engine")
+    found = dry(tmp_path, few, "streams", "misuse", "compiled", "with_jax", "with_onnx", "engine")
     sections = {row.section for row in found.of(PASSED)}
-    assert sections == {"streams", "misuse", "torch.compile", "JAX", "engine"}
+    assert sections == {"streams", "misuse", "torch.compile", "JAX", "ONNX Runtime", "engine"}
     reasons = {row.message for row in found.of(NOT_RUN)}
     assert reasons <= {
         "the dry run has no card",

@@ -12,7 +12,7 @@ pub struct CallInputs<'a> {
     pub counts: &'a [usize],
 }
 
-/// A tensor of a call that lies row-major without gaps, in host memory.
+/// A tensor of a call that lies row-major without gaps, where the kernel takes it.
 #[derive(Clone, Copy)]
 pub struct Dense<'a> {
     /// Where its elements are.

@@ -14,14 +14,15 @@ use crate::tensor::{Strides, TensorView, checked_num_elements, row_major_strides
 use crate::{DType, Device, Error, Result};
 
 impl Plan {
-    /// As [`run`](Self::run), on tensors of the plan's dtypes and counts that are all dense and in host memory: `input` tells each by its
-    /// number in the flat order, nothing for an absent one.
+    /// As [`run`](Self::run), on tensors of the plan's dtypes and counts that are all dense, on the device of `services` or, where the kernel
+    /// takes them there, in host memory: `input` tells each by its number in the flat order, nothing for an absent one.
     ///
     /// # Errors
     /// As [`run`](Self::run), but a panic in a settled call unwinds: the caller runs under a [`catch`](crate::panic::catch), and names the op.
     ///
     /// # Safety
-    /// Until it returns, the elements must be readable and not written by anybody. They need not be aligned.
+    /// Until it returns, or on a card until the work on the stream is done, the elements must be readable and not written by anybody. They
+    /// need not be aligned.
     pub unsafe fn run_dense<'a>(
         &self,
         op: &Op,
@@ -50,11 +51,12 @@ impl Plan {
     ) -> Result<()> {
         let shape = |tensor: &Option<Dense<'_>>| row_major_strides(tensor.map_or(&[], |tensor| tensor.shape));
         let strides: SmallVec<[Strides; 4]> = inputs.iter().map(shape).collect();
-        let mut views: SmallVec<[Option<TensorView<'_>>; 8]> = SmallVec::new();
-        views.extend(inputs.iter().zip(self.dtypes()).zip(&strides).map(|((tensor, dtype), strides)| {
-            let Dense { data, shape } = (*tensor)?;
+        let (mut views, device) = (SmallVec::<[Option<TensorView<'_>>; 8]>::new(), services.device());
+        let tensors = inputs.iter().zip(self.dtypes()).zip(&strides).enumerate();
+        views.extend(tensors.map(|(at, ((tensor, dtype), strides))| {
+            let (Dense { data, shape }, place) = ((*tensor)?, self.place(at, device));
             // SAFETY: promised by the caller.
-            Some(unsafe { TensorView::from_raw_parts(data, (*dtype)?, Device::CPU, shape, strides) })
+            Some(unsafe { TensorView::from_raw_parts(data, (*dtype)?, place, shape, strides) })
         }));
         self.run_views(op, CallInputs { flat: &views, counts: self.counts() }, wanted, services)
     }

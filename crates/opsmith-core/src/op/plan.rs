@@ -343,6 +343,16 @@ impl Plan {
         crate::panic::catch(run).map_err(|error| error.with_op(&op.signature().name))
     }
 
+    /// Where the kernel of a call on `device` takes the input tensor at a flat position.
+    pub(super) fn place(&self, flat: usize, device: Device) -> Device {
+        let own = |arg: &usize| flat < self.resolved.input_offset(arg + 1);
+        let is_kept = |arg: usize| self.host_memory >> arg & 1 == 1;
+        match self.host_memory != 0 && (0..self.key.counts.len()).find(own).is_some_and(is_kept) {
+            true => Device::CPU,
+            false => device,
+        }
+    }
+
     /// That each input of a call on another device than the CPU is where the kernel takes it.
     fn check_places(&self, op: &Op, inputs: &[Option<TensorView<'_>>], device: Device) -> Result<()> {
         for (arg, def) in op.signature().inputs.iter().enumerate() {

@@ -18,6 +18,9 @@ pub(super) const ABSENT_IN_SHAPES: u32 = 24;
 /// tells how many it has.
 pub(super) const ABSENT_OUTPUTS: u32 = 32;
 
+/// From this release on a kernel is told its provider's memory, and lent some in the order of its stream.
+pub(super) const CARDS: u32 = 18;
+
 /// The version of [`OrtCustomOp`] that is filled in: releases refuse one that is newer than they are.
 const STRUCTURE: u32 = 18;
 
@@ -56,8 +59,10 @@ opaque! {
     TensorInfo
     /// `OrtTypeInfo`.
     TypeInfo
-    /// `OrtAllocator`, lent.
+    /// `OrtAllocator`.
     Allocator
+    /// `OrtMemoryInfo`, of what device memory is, lent.
+    MemoryInfo
 }
 
 /// What ONNX Runtime gives to who registers ops.
@@ -103,6 +108,16 @@ impl Api {
     /// Whether it is of the same copy.
     pub(super) fn is(self, other: Api) -> bool {
         self.functions == other.functions
+    }
+}
+
+#[cfg(test)]
+impl Api {
+    /// What a test plays ONNX Runtime by: a release of this minor version, with these functions by position.
+    pub(super) fn played(minor: u32, functions: &[(usize, *const c_void)]) -> Api {
+        let mut table = vec![std::ptr::null(); 512];
+        functions.iter().for_each(|(at, function)| table[*at] = *function);
+        Api { functions: table.leak().as_ptr(), minor }
     }
 }
 
@@ -154,13 +169,20 @@ functions! {
     attr_text = 87: fn(*const KernelInfo, *const c_char, *mut c_char, *mut usize) -> Outcome;
     call_input = 90: fn(*const KernelContext, usize, *mut *const Value) -> Outcome;
     call_output = 91: fn(*mut KernelContext, usize, *const i64, usize, *mut *mut Value) -> Outcome;
+    memory_device = 72: fn(*const MemoryInfo, *mut c_int) -> Outcome;
+    allocate = 75: fn(*mut Allocator, usize, *mut *mut c_void) -> Outcome;
     free = 76: fn(*mut Allocator, *mut c_void) -> Outcome;
+    allocator_memory = 77: fn(*const Allocator, *mut *const MemoryInfo) -> Outcome;
     default_allocator = 78: fn(*mut *mut Allocator) -> Outcome;
     release_value = 96: fn(*mut Value);
     release_type_info = 98: fn(*mut TypeInfo);
     release_tensor_info = 99: fn(*mut TensorInfo);
+    providers = 125: fn(*mut *mut *mut c_char, *mut c_int) -> Outcome;
+    release_providers = 126: fn(*mut *mut c_char, c_int) -> Outcome;
+    release_allocator = 132: fn(*mut Allocator);
     attr_floats = 162: fn(*const KernelInfo, *const c_char, *mut f32, *mut usize) -> Outcome;
     attr_ints = 163: fn(*const KernelInfo, *const c_char, *mut i64, *mut usize) -> Outcome;
+    call_stream = 193: fn(*const KernelContext, *mut *mut c_void) -> Outcome;
     input_count = 230: fn(*const KernelInfo, *mut usize) -> Outcome;
     output_count = 231: fn(*const KernelInfo, *mut usize) -> Outcome;
     input_name = 232: fn(*const KernelInfo, usize, *mut c_char, *mut usize) -> Outcome;
@@ -175,6 +197,9 @@ functions! {
     set_symbols = 271: fn(*mut TensorInfo, *const *const c_char, usize) -> Outcome;
     read_attr = 272: fn(*const OpAttr, c_int, *mut c_void, usize, *mut usize) -> Outcome;
     parallel_for = 274: fn(*const KernelContext, LoopBody, usize, usize, *mut c_void) -> Outcome;
+    // From 1.18 on.
+    call_memory = 277: fn(*const KernelContext, *const MemoryInfo, usize, *mut *mut c_void) -> Outcome;
+    kernel_allocator = 278: fn(*const KernelInfo, c_int, *mut *mut Allocator) -> Outcome;
     // From 1.24 on.
     tensor_type_and_shape = 414: fn(*const Value, *mut c_int, *mut *const i64, *mut usize) -> Outcome;
     // From 1.25 on.
@@ -244,6 +269,11 @@ const INVALID_ARGUMENT: c_int = 2;
 const RUNTIME_EXCEPTION: c_int = 6;
 const NOT_IMPLEMENTED: c_int = 9;
 
+/// `OrtMemType`: the memory of a kernel's provider.
+pub(super) const OWN_MEMORY: c_int = 0;
+/// Host memory, for an input.
+pub(super) const HOST_MEMORY: c_int = -2;
+
 /// Any dtype, for an argument that is not said to have one.
 pub(super) const UNDEFINED: c_int = 0;
 
@@ -310,9 +340,11 @@ pub(super) struct Callbacks {
 /// The functions that only tell what the op is.
 pub(super) struct Facts {
     pub(super) name: Text,
+    pub(super) provider: Text,
     pub(super) input_type: OfArgument,
     pub(super) input_count: Count,
     pub(super) input_kind: OfArgument,
+    pub(super) input_memory: OfArgument,
     pub(super) input_same: Number,
     pub(super) output_type: OfArgument,
     pub(super) output_count: Count,
@@ -327,7 +359,7 @@ impl OrtCustomOp {
             version: minor.min(STRUCTURE),
             create_kernel: std::ptr::null(),
             get_name: facts.name,
-            get_provider: no_provider,
+            get_provider: facts.provider,
             get_input_type: facts.input_type,
             get_input_count: facts.input_count,
             get_output_type: facts.output_type,
@@ -336,7 +368,7 @@ impl OrtCustomOp {
             kernel_destroy: callbacks.destroy,
             get_input_kind: facts.input_kind,
             get_output_kind: facts.output_kind,
-            get_input_memory: default_memory,
+            get_input_memory: facts.input_memory,
             variadic_input_min: none,
             variadic_input_same: facts.input_same,
             variadic_output_min: none,
@@ -349,15 +381,6 @@ impl OrtCustomOp {
             in_place: [std::ptr::null(); 4],
         }
     }
-}
-
-/// The CPU's.
-unsafe extern "C" fn no_provider(_: *const OrtCustomOp) -> *const c_char {
-    std::ptr::null()
-}
-
-unsafe extern "C" fn default_memory(_: *const OrtCustomOp, _: usize) -> c_int {
-    0
 }
 
 /// How few tensors a list may have: what is too few for the op, it says itself.

@@ -1,14 +1,15 @@
 //! ONNX Runtime: every op of a library is a custom op of the domain that has the library's name.
 //!
 //! `library!` exports `RegisterCustomOps`, which ONNX Runtime calls when a session is to have the library. An op is registered once
-//! for each dtype, under one name; what ONNX cannot say of it is in `spec`. The structures that ONNX Runtime is given have our
-//! own data behind them, so no function is made for a particular op.
+//! for each dtype, under one name, and for cards (`card`) once more where they have kernels; what ONNX cannot say of it is in `spec`. The
+//! structures that ONNX Runtime is given have our own data behind them, so no function is made for a particular op.
 //!
 //! ONNX Runtime calls `create` for each node of a model, which reads it (`node`, `attrs`), `compute` to run it with its services
 //! (`services`), and `infer_shapes` when the model is loaded (`shapes`).
 
 mod api;
 mod attrs;
+mod card;
 mod node;
 mod services;
 mod shapes;
@@ -16,15 +17,15 @@ mod spec;
 mod tensor;
 
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
 use opsmith_core::fork::Turn;
-use opsmith_core::{Error, Op, Result, ensure, panic};
+use opsmith_core::{DeviceKind, Error, Op, Result, ensure, panic};
 
 use self::api::{
-    ABSENT_IN_SHAPES, ABSENT_OUTPUTS, Api, Callbacks, Domain, Facts, KernelContext, KernelInfo, OLDEST,
-    OrtCustomOp, Outcome, ShapeContext, UNDEFINED,
+    ABSENT_IN_SHAPES, ABSENT_OUTPUTS, Api, Callbacks, Domain, Facts, HOST_MEMORY, KernelContext, KernelInfo,
+    OLDEST, OWN_MEMORY, OrtCustomOp, Outcome, ShapeContext, UNDEFINED,
 };
 pub use self::api::{ApiBase, SessionOptions, Status};
 use self::node::Node;
@@ -65,13 +66,13 @@ impl Registration {
         if let Some(domain) = known {
             return Ok(domain);
         }
-        let ops = library.get()?.ops();
+        let (ops, on_card) = (library.get()?.ops(), card::is_served(api)?);
         let mut domain = null_mut();
         let name = c_string(library.name())?;
         // SAFETY: the name is a C string, which is copied; the ops are never freed.
         unsafe {
             api.check((api.create_domain())(name.as_ptr(), &mut domain))?;
-            for custom in ops.iter().filter_map(|op| CustomOp::all_of(api, op).transpose()) {
+            for custom in ops.iter().filter_map(|op| CustomOp::all_of(api, op, on_card).transpose()) {
                 for custom in custom? {
                     api.check((api.domain_add())(
                         domain,
@@ -119,7 +120,7 @@ fn c_string(text: &str) -> Result<CString> {
     CString::new(text).map_err(|_| Error::internal(format!("{text:?} has a NUL")))
 }
 
-/// An op for one dtype: ONNX Runtime's structure, and what it stands for.
+/// An op for one dtype on one kind of device: ONNX Runtime's structure, and what it stands for.
 #[repr(C)]
 struct CustomOp {
     structure: OrtCustomOp,
@@ -127,23 +128,29 @@ struct CustomOp {
     name: Arc<CString>,
     op: &'static Op,
     spec: Arc<Spec>,
+    device: DeviceKind,
     variant: usize,
 }
 
 impl CustomOp {
-    /// The op for each of its dtypes; nothing where ONNX Runtime cannot have it.
-    fn all_of(api: Api, op: &'static Op) -> Result<Option<Vec<CustomOp>>> {
+    /// The op for each of its dtypes, those for cards last, if they are asked for: the first is asked about shapes. Nothing where ONNX Runtime
+    /// cannot have it.
+    fn all_of(api: Api, op: &'static Op, on_card: bool) -> Result<Option<Vec<CustomOp>>> {
         let Ok(spec) = Spec::new(op) else { return Ok(None) };
         let (spec, name) = (Arc::new(spec), Arc::new(c_string(&op.signature().name)?));
-        let custom = |variant| CustomOp {
+        let custom = |(device, variant)| CustomOp {
             structure: OrtCustomOp::new(api.minor, facts(), callbacks(api, &spec)),
             api,
             name: name.clone(),
             op,
             spec: spec.clone(),
+            device,
             variant,
         };
-        Ok(Some((0..spec.variants.len()).map(custom).collect()))
+        let all = 0..spec.variants.len();
+        let cards = all.clone().filter(|variant| on_card && spec.variants[*variant].on_card);
+        let cards = cards.map(|variant| (DeviceKind::Cuda, variant));
+        Ok(Some(all.map(|variant| (DeviceKind::Cpu, variant)).chain(cards).map(custom).collect()))
     }
 
     fn variant(&self) -> &Variant {
@@ -199,9 +206,17 @@ macro_rules! facts {
 
 facts! {
     name(op) -> *const c_char = op.name.as_ptr();
+    provider(op) -> *const c_char = match op.device {
+        DeviceKind::Cpu => null(),
+        DeviceKind::Cuda => card::PROVIDER.as_ptr(),
+    };
     input_type(op, index) -> c_int = op.variant().inputs.get(index).copied().unwrap_or_default();
     input_count(op) -> usize = op.spec.inputs.len();
     input_kind(op, index) -> c_int = op.spec.inputs.get(index).copied().unwrap_or_default();
+    input_memory(op, index) -> c_int = match op.device {
+        DeviceKind::Cuda if op.spec.in_host_memory.get(index) == Some(&true) => HOST_MEMORY,
+        _ => OWN_MEMORY,
+    };
     input_same(op) -> c_int = op.spec.same[0].into();
     output_type(op, index) -> c_int = op.variant().outputs.get(index).copied().unwrap_or_default();
     output_count(op) -> usize = op.spec.outputs.len();
@@ -220,7 +235,7 @@ unsafe extern "C" fn create(
     let (custom, info) = unsafe { (own(op), info) };
     // SAFETY: as above.
     custom.api.outcome(panic::catch(|| unsafe {
-        let node = Node::new(custom.api, custom.op, custom.variant(), info)?;
+        let node = Node::new(custom.api, (custom.op, custom.device), custom.variant(), info)?;
         *kernel = Box::into_raw(Box::new(node)).cast();
         Ok(())
     }))
@@ -248,4 +263,37 @@ unsafe extern "C" fn infer_shapes(op: *const OrtCustomOp, context: *mut ShapeCon
     custom.api.outcome(panic::catch(|| unsafe {
         shapes::infer(custom.api, custom.op, context, &|output| custom.may_tell(output))
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CStr;
+
+    use opsmith_core::{KernelDef, OpDef};
+
+    use super::spec::tests::Nothing;
+    use super::*;
+
+    #[test]
+    fn a_card_has_the_op_once_more_behind_the_cpus() {
+        let on_card = KernelDef::cuda::<Nothing>().type_constraint::<f64>("T").host_memory("size");
+        let def = OpDef::new("Op").attr("T: {float, double}").input("x: T").input("size: int64");
+        let def = def.output("y: T").kernel(KernelDef::cpu::<Nothing>()).kernel(on_card);
+        let op: &Op = Box::leak(Box::new(def.build().unwrap()));
+        let known = |on_card| -> Vec<(bool, c_int, c_int)> {
+            let all = CustomOp::all_of(Api::played(32, &[]), op, on_card).unwrap().unwrap();
+            let tell = |custom: &CustomOp| {
+                let (facts, op) = (facts(), std::ptr::from_ref(custom).cast());
+                // SAFETY: it is one of ours, and the name of a provider a C string.
+                unsafe {
+                    let provider = (facts.provider)(op);
+                    let is_on_card = !provider.is_null() && CStr::from_ptr(provider) == card::PROVIDER;
+                    (is_on_card, (facts.input_type)(op, 0), (facts.input_memory)(op, 1))
+                }
+            };
+            all.iter().map(tell).collect()
+        };
+        assert_eq!(known(false), [(false, 1, 0), (false, 11, 0)]);
+        assert_eq!(known(true), [(false, 1, 0), (false, 11, 0), (true, 11, HOST_MEMORY)]);
+    }
 }

@@ -2,10 +2,11 @@
 
 use std::ffi::c_int;
 
-use opsmith_core::{AttrValue, DType, Error, Op, Plan, Result, Signature, bail, memory};
+use opsmith_core::{AttrValue, DType, DeviceKind, Error, Op, Plan, Result, Signature, bail, memory};
 
 use super::api::{Api, KernelContext, KernelInfo, Outcome, UNDEFINED, dtype_of};
 use super::attrs::{self, OfKernel};
+use super::card::{Card, CardCall};
 use super::services::OrtServices;
 use super::spec::{self, Variant};
 use super::tensor::{Tensor, Texts, facts};
@@ -15,6 +16,8 @@ use crate::node::{Inputs, Planned};
 pub(super) struct Node {
     api: Api,
     planned: Planned,
+    /// That of the node, where it is on one.
+    card: Option<Card>,
     /// ONNX's number of the dtype of each tensor, for one that is there.
     codes: Vec<Option<c_int>>,
     /// Whether the node has each output tensor.
@@ -69,16 +72,16 @@ impl NodeReader {
 }
 
 impl Node {
-    /// Reads the node and builds the instance of its kernel.
+    /// Reads the node and builds the instance of its kernel on this kind of device.
     ///
     /// # Errors
     /// What is wrong with the node, or what the kernel's constructor said.
     ///
     /// # Safety
-    /// `info` must be live, and of a node of the op, registered as `variant`.
+    /// `info` must be live, and of a node of the op, registered as `variant` for this kind of device.
     pub(super) unsafe fn new(
         api: Api,
-        op: &'static Op,
+        (op, device): (&'static Op, DeviceKind),
         variant: &Variant,
         info: *const KernelInfo,
     ) -> Result<Node> {
@@ -102,13 +105,18 @@ impl Node {
                 });
             }
         }
-        let planned = Planned::new(op, &attrs, &dtypes, &counts)?;
+        let planned = Planned::new(op, &attrs, &dtypes, &counts, device)?;
         check_dtypes(signature, &planned.plan)?;
         let outputs = given.count(api.output_count())?;
         let present: Vec<bool> = (0..outputs).map(|index| given.has(api.output_name(), index)).collect();
         let wanted = wanted(signature, &planned.plan, &present)?;
         let codes = dtypes.iter().map(|dtype| dtype.and_then(DType::to_onnx)).collect();
-        Ok(Node { api, planned, codes, present, wanted })
+        let card = match device {
+            DeviceKind::Cpu => None,
+            // SAFETY: promised by the caller.
+            DeviceKind::Cuda => Some(unsafe { Card::of(api, info) }?),
+        };
+        Ok(Node { api, planned, card, codes, present, wanted })
     }
 
     /// The functions of the copy of ONNX Runtime that has the node.
@@ -133,8 +141,11 @@ impl Node {
         let mut inputs = Inputs::new();
         // SAFETY: promised by the caller.
         unsafe { self.read_inputs(context, &mut inputs) }?;
-        let services = OrtServices::new(self.api, context, &self.present);
-        // SAFETY: ONNX Runtime keeps the inputs of a call until it is over.
+        // SAFETY: promised by the caller.
+        let card = self.card.as_ref().map(|card| unsafe { CardCall::new(card, context) }).transpose()?;
+        let services = OrtServices::new(self.api, context, &self.present, card.as_ref());
+        // SAFETY: ONNX Runtime keeps the inputs of a call until it is over, and those on a card until its stream is through with them; where
+        // each lies, it was told when the op was registered.
         unsafe { plan.run_dense(op, |input| inputs.at(input), self.wanted, &services) }?;
         services.finish()
     }

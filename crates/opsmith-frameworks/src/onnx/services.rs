@@ -1,4 +1,4 @@
-//! ONNX Runtime's services for one call: memory for outputs, threads. Temporaries are our own.
+//! ONNX Runtime's services for one call: memory for outputs, threads, on a card its stream. Temporaries in host memory are our own.
 
 use std::cell::{OnceCell, RefCell};
 use std::ffi::c_void;
@@ -8,10 +8,11 @@ use std::thread::available_parallelism;
 use opsmith_core::fork::OnceLock;
 use opsmith_core::kernel::Services;
 use opsmith_core::tensor::StrRef;
-use opsmith_core::{DType, Error, Result, memory};
+use opsmith_core::{DType, Device, Error, Result, bail, memory};
 use opsmith_threads::{Body, SharedLoop};
 
 use super::api::{Api, KernelContext, Value};
+use super::card::CardCall;
 use super::tensor::Tensor;
 use crate::memory::{Scratch, Texts};
 
@@ -24,6 +25,8 @@ pub(super) struct OrtServices<'a> {
     context: *mut KernelContext,
     /// Whether the node has each output.
     present: &'a [bool],
+    /// The same call, where it is on a card.
+    card: Option<&'a CardCall<'a>>,
     /// Made when there is something to keep: most small calls have nothing.
     kept: OnceCell<Box<Kept>>,
 }
@@ -38,9 +41,14 @@ struct Kept {
 }
 
 impl<'a> OrtServices<'a> {
-    /// The services of a call of a node that has these outputs.
-    pub(super) fn new(api: Api, context: *mut KernelContext, present: &'a [bool]) -> OrtServices<'a> {
-        OrtServices { api, context, present, kept: OnceCell::new() }
+    /// The services of a call, on a card where that is said, of a node that has these outputs.
+    pub(super) fn new(
+        api: Api,
+        context: *mut KernelContext,
+        present: &'a [bool],
+        card: Option<&'a CardCall<'a>>,
+    ) -> OrtServices<'a> {
+        OrtServices { api, context, present, card, kept: OnceCell::new() }
     }
 
     fn kept(&self) -> &Kept {
@@ -99,6 +107,9 @@ impl<'a> OrtServices<'a> {
     #[cold]
     fn unseen_output(&self, dtype: DType, count: usize) -> Result<*mut u8> {
         let bytes = count * dtype.size();
+        if let Some(card) = self.card {
+            return Ok(card.allocate(bytes)?.as_ptr());
+        }
         let data = self.kept().scratch.allocate(bytes)?.as_ptr();
         if dtype == DType::String {
             // SAFETY: there are as many bytes; a text of zeros is empty.
@@ -111,6 +122,19 @@ impl<'a> OrtServices<'a> {
 // SAFETY: ONNX Runtime's allocator gives what the dims ask for, and keeps it until the call ends; `Scratch` keeps temporaries; a
 // loop is over when `ParallelFor` returns.
 unsafe impl Services for OrtServices<'_> {
+    fn device(&self) -> Device {
+        self.card.map_or(Device::CPU, CardCall::device)
+    }
+
+    fn stream(&self) -> *mut c_void {
+        self.card.map_or(null_mut(), |card| card.stream)
+    }
+
+    fn allocate_device_temp(&self, bytes: usize) -> Result<NonNull<u8>> {
+        let Some(card) = self.card else { bail!(Internal, "the call is not on a card") };
+        card.allocate(bytes)
+    }
+
     fn allocate_output(&self, index: usize, dtype: DType, shape: &[usize]) -> Result<*mut u8> {
         let tensor = match self.present.get(index) {
             Some(true) => Some(self.output(index, shape)?),

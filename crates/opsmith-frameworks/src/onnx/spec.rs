@@ -23,15 +23,19 @@ pub(super) struct Spec {
     pub(super) outputs: Vec<c_int>,
     /// Whether the tensors of the list that is the last input are all of one dtype, and of the last output.
     pub(super) same: [bool; 2],
+    /// Whether kernels for cards have each input in host memory; empty where no card can be told to run the op.
+    pub(super) in_host_memory: Vec<bool>,
     /// The dtypes that it is registered for.
     pub(super) variants: Vec<Variant>,
 }
 
-/// ONNX's number of the dtype of each argument, or [`UNDEFINED`].
+/// A combination of dtypes: ONNX's number of that of each argument, or [`UNDEFINED`].
 #[derive(Debug, PartialEq)]
 pub(super) struct Variant {
     pub(super) inputs: Vec<c_int>,
     pub(super) outputs: Vec<c_int>,
+    /// Whether cards have kernels for it, whatever dtypes a node's attributes add.
+    pub(super) on_card: bool,
 }
 
 impl Spec {
@@ -64,7 +68,9 @@ impl Spec {
         if choices.iter().map(Vec::len).product::<usize>() > MOST_VARIANTS {
             return Err(format!("it has more than {MOST_VARIANTS} combinations of dtypes"));
         }
-        let chosen = combinations(&choices).into_iter().filter(|chosen| has_kernel(op, &free, chosen));
+        let fits = |chosen: &Vec<DType>| has_kernel(op, DeviceKind::Cpu, &free, chosen);
+        let chosen = combinations(&choices).into_iter().filter(fits);
+        let in_host_memory = in_host_memory(op);
         let variants: Vec<Variant> = chosen
             .map(|chosen| {
                 let codes = |args: &[ArgDef], packed| match packed {
@@ -74,6 +80,7 @@ impl Spec {
                 Variant {
                     inputs: codes(&signature.inputs, is_packed(&signature.inputs)),
                     outputs: codes(&signature.outputs, is_packed(&signature.outputs)),
+                    on_card: in_host_memory.is_some() && runs_on_card(op, &free, &chosen),
                 }
             })
             .collect();
@@ -82,7 +89,7 @@ impl Spec {
         }
         let is_same = |codes: &[c_int]| codes.last() != Some(&UNDEFINED);
         let same = [is_same(&variants[0].inputs), is_same(&variants[0].outputs)];
-        Ok(Spec { inputs, outputs, same, variants })
+        Ok(Spec { inputs, outputs, same, in_host_memory: in_host_memory.unwrap_or_default(), variants })
     }
 }
 
@@ -135,14 +142,50 @@ fn combinations(choices: &[Vec<DType>]) -> Vec<Vec<DType>> {
     })
 }
 
-fn has_kernel(op: &Op, free: &[usize], chosen: &[DType]) -> bool {
+fn has_kernel(op: &Op, device: DeviceKind, free: &[usize], chosen: &[DType]) -> bool {
     let fits = |kernel: &KernelDef| {
         kernel.constraints().iter().all(|(name, dtype)| {
             let place = free.iter().position(|attr| op.signature().attrs[*attr].name == *name);
             place.is_none_or(|place| chosen[place] == *dtype)
         })
     };
-    op.kernels().iter().any(|kernel| kernel.device() == DeviceKind::Cpu && fits(kernel))
+    op.kernels().iter().any(|kernel| kernel.device() == device && fits(kernel))
+}
+
+/// Which inputs the kernels for cards have in host memory. Nothing where ONNX Runtime cannot be told: there is no such kernel, they differ,
+/// or one of the inputs is a list, of whose tensors it asks about the first only.
+fn in_host_memory(op: &Op) -> Option<Vec<bool>> {
+    let inputs = &op.signature().inputs;
+    let is_kept = |kernel: &KernelDef| -> Vec<bool> {
+        inputs.iter().map(|arg| kernel.host_memory_arguments().contains(&arg.name.as_str())).collect()
+    };
+    let mut kernels = op.kernels().iter().filter(|kernel| kernel.device() == DeviceKind::Cuda).map(is_kept);
+    let kept = kernels.next()?;
+    let mut listed = inputs.iter().zip(&kept).filter(|(arg, _)| is_packed(inputs) || arg.count.is_list());
+    (kernels.all(|other| other == kept) && listed.all(|(_, kept)| !kept)).then_some(kept)
+}
+
+/// Whether cards have a kernel for these dtypes wherever the CPU has one: ONNX Runtime gives a node to a card before the dtypes are known
+/// that its attributes add.
+fn runs_on_card(op: &Op, free: &[usize], chosen: &[DType]) -> bool {
+    let signature = op.signature();
+    let asks = |kernel: &KernelDef, name: &str| kernel.constraints().iter().any(|(asked, _)| *asked == name);
+    let adds = |attr: &usize| {
+        let name = &signature.attrs[*attr].name;
+        !free.contains(attr) && op.kernels().iter().any(|kernel| asks(kernel, name))
+    };
+    let added: Vec<usize> = (0..signature.attrs.len()).filter(adds).collect();
+    let choices: Vec<Vec<DType>> = added.iter().map(|attr| candidates(signature, *attr)).collect();
+    if choices.iter().map(Vec::len).product::<usize>() > MOST_VARIANTS {
+        return false;
+    }
+    let free = [free, &added[..]].concat();
+    combinations(&choices).iter().all(|more| {
+        let chosen = [chosen, &more[..]].concat();
+        let is_text = chosen.contains(&DType::String);
+        !has_kernel(op, DeviceKind::Cpu, &free, &chosen)
+            || !is_text && has_kernel(op, DeviceKind::Cuda, &free, &chosen)
+    })
 }
 
 fn code(arg: &ArgDef, free: &[usize], chosen: &[DType]) -> c_int {
@@ -205,7 +248,7 @@ pub(super) fn counts(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use opsmith_core::{KernelDef, OpDef};
 
     use super::*;
@@ -214,7 +257,7 @@ mod tests {
         Spec::new(&def.build().expect("a definition that is well formed"))
     }
 
-    struct Nothing;
+    pub(in crate::onnx) struct Nothing;
 
     impl opsmith_core::OpKernel for Nothing {
         fn new(_: &mut opsmith_core::OpKernelConstruction<'_>) -> opsmith_core::Result<Self> {
@@ -239,13 +282,55 @@ mod tests {
         assert_eq!(codes, [(1, 1), (11, 11)]);
     }
 
+    fn on_card() -> KernelDef {
+        KernelDef::cuda::<Nothing>()
+    }
+
+    #[test]
+    fn a_card_has_the_dtypes_of_its_kernels_and_host_memory() {
+        let def = OpDef::new("F").attr("T: {float, double, string}").input("x: T").input("size: int64");
+        let def = def.output("y: T").kernel(kernel());
+        let spec = |def: OpDef| self::spec(def).unwrap();
+        let cards = |spec: &Spec| -> Vec<bool> { spec.variants.iter().map(|one| one.on_card).collect() };
+        assert_eq!(cards(&spec(def.clone())), [false; 3]);
+        let float = spec(def.clone().kernel(on_card().type_constraint::<f32>("T").host_memory("size")));
+        assert_eq!(cards(&float), [true, false, false]);
+        assert_eq!(float.in_host_memory, [false, true]);
+        // There is no text on a card.
+        let all = spec(def.clone().kernel(on_card()));
+        assert_eq!((cards(&all), all.in_host_memory), (vec![true, true, false], vec![false, false]));
+        let differ = def.kernel(on_card().type_constraint::<f32>("T").host_memory("size"));
+        let differ = spec(differ.kernel(on_card().type_constraint::<f64>("T")));
+        assert_eq!((cards(&differ), differ.in_host_memory), (vec![false; 3], vec![]));
+    }
+
+    #[test]
+    fn what_a_card_cannot_be_told_of_stays_on_the_cpu() {
+        let is_there = |def: OpDef| {
+            let spec = spec(def.kernel(kernel())).unwrap();
+            spec.variants.iter().any(|one| one.on_card)
+        };
+        let listed = || OpDef::new("G").attr("N: int >= 1").input("x: N * float").input("y: float");
+        assert!(is_there(listed().kernel(on_card())));
+        assert!(!is_there(listed().kernel(on_card().host_memory("y"))));
+        let last = || OpDef::new("H").attr("N: int >= 1").input("x: float").input("y: N * float");
+        assert!(is_there(last().kernel(on_card().host_memory("x"))));
+        assert!(!is_there(last().kernel(on_card().host_memory("y"))));
+        // The dtype that a node's attribute says is not known when a device is chosen.
+        let made = || OpDef::new("I").attr("T: {float, double}").output("y: T");
+        assert!(is_there(made().kernel(on_card())));
+        assert!(!is_there(made().kernel(on_card().type_constraint::<f32>("T"))));
+        let both = made().kernel(on_card().type_constraint::<f32>("T"));
+        assert!(is_there(both.kernel(on_card().type_constraint::<f64>("T"))));
+    }
+
     #[test]
     fn a_list_that_is_not_last_makes_all_inputs_one() {
         let def =
             OpDef::new("B").attr("N: int >= 1").input("x: N * float").input("y: int32").output("z: float");
         let spec = spec(def.kernel(kernel())).unwrap();
         assert_eq!((&spec.inputs[..], spec.same[0]), (&[VARIADIC][..], false));
-        assert_eq!(spec.variants, [Variant { inputs: vec![UNDEFINED], outputs: vec![1] }]);
+        assert_eq!(spec.variants, [Variant { inputs: vec![UNDEFINED], outputs: vec![1], on_card: false }]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use opsmith_core::attr::{AttrBase, AttrType, AttrValue};
 use opsmith_core::def::{ArgCount, ArgType};
 use opsmith_core::tensor::Extents;
-use opsmith_core::{DType, Error, Op, Result, Signature, bail, memory, panic};
+use opsmith_core::{DType, DeviceKind, Error, Op, Result, Signature, bail, memory, panic};
 
 use super::api::{Api, BufferGuard, Call, Construction, Context, Status};
 use super::proto;
@@ -45,7 +45,7 @@ impl Node {
         let (given, (counts, dtypes)) = given
             .and_then(|given| given.inputs(op.signature()).map(|inputs| (given, inputs)))
             .map_err(named)?;
-        let planned = Planned::new(op, &given.attrs, &dtypes, &counts)?;
+        let planned = Planned::new(op, &given.attrs, &dtypes, &counts, DeviceKind::Cpu)?;
         Ok(Node { api, planned, wanted: given.wanted })
     }
 
