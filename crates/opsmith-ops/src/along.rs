@@ -69,6 +69,7 @@ pub(crate) fn lanes_mut<T>(dims: [usize; 3], elements: &mut [T]) -> Result<Array
 }
 
 /// A position along a lane; none for -1, which stands for no element.
+#[inline]
 fn position(index: i64, length: usize) -> Result<Option<usize>> {
     match usize::try_from(index) {
         Ok(at) if at < length => Ok(Some(at)),

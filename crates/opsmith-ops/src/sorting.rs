@@ -4,13 +4,11 @@ mod beside;
 pub(crate) mod card;
 mod keys;
 
-use opsmith::dtype::{bf16, f16};
-use opsmith::isa::dispatch;
 use opsmith::prelude::*;
 use opsmith::space::Extents;
 use opsmith::{Dim, memory};
 
-use self::beside::{LONGEST, Network, ROWS};
+use self::beside::{Keys, LONGEST, ROWS};
 use self::keys::{Keyed, Ordered, keys};
 use crate::along::{
     LANE, by_lanes, gradient, is_real, lanes, lanes_mut, of_real_numbers, second_gradient, take, three,
@@ -114,8 +112,9 @@ fn find<T: Ordered>(
     order: Order,
 ) -> Result<()> {
     let (length, others) = (numbers.len_of(LANE), numbers.len_of(Axis(0)) * numbers.len_of(Axis(2)));
-    // A single row of few numbers is sorted as fast with nothing beside it.
-    if T::IS_SHORT && length <= if others < ROWS { LONGEST / 4 } else { LONGEST } {
+    // A single long row is sorted as fast with nothing beside it.
+    let fits = length <= if others < ROWS { LONGEST / 4 } else { LONGEST };
+    if T::IS_SHORT && fits && beside::is_there() {
         find_beside(cx, numbers, found, order.is_descending())
     } else if T::IS_SHORT && u32::try_from(length).is_ok() {
         find_by::<T, u64>(cx, numbers, found, order)
@@ -135,16 +134,16 @@ fn find_beside<T: Ordered>(
     let cost = length.saturating_mul(3) / found.len_of(LANE).max(1);
     by_lanes(cx, found, LANE, cost, |part, mut found| {
         let numbers = part.of(&numbers);
-        let mut beside = memory::filled([T::default(); ROWS], length, what)?;
-        let mut keys = memory::filled([0; ROWS], length, what)?;
+        let mut numbers_beside = memory::filled([T::default(); ROWS], length, what)?;
+        let mut keys = memory::filled(Keys::NONE, length, what)?;
         let (mut from, mut to) = (numbers.lanes(LANE).into_iter(), found.lanes_mut(LANE).into_iter());
         while from.len() > 0 {
             for (row, from) in from.by_ref().take(ROWS).enumerate() {
-                beside.iter_mut().zip(from).for_each(|(to, &number)| to[row] = number);
+                numbers_beside.iter_mut().zip(from).for_each(|(to, &number)| to[row] = number);
             }
-            dispatch(Network { numbers: &beside, keys: &mut keys, turned });
+            beside::sort(&numbers_beside, &mut keys, turned);
             for (row, to) in to.by_ref().take(ROWS).enumerate() {
-                to.into_iter().zip(&keys).for_each(|(to, key)| *to = key[row].at() as i64);
+                to.into_iter().zip(&keys).for_each(|(to, key)| *to = key.at(row) as i64);
             }
         }
         Ok(())

@@ -32,8 +32,8 @@ const FEW: usize = 4;
 /// The most numbers of a tile.
 pub(super) const TILE: usize = 512;
 
-/// Adds up `inner` products for a tile, to the sums of one column after another. Of both factors there are the first number, the steps
-/// to the next panel or column, and those along the sum.
+/// Adds up `inner` products for a tile. Of both factors there are the first number, the steps to the next panel or column, and those
+/// along the sum; of the sums, where the first one goes, and the steps to the next column. Those of a column lie side by side.
 ///
 /// # Safety
 /// There must be that many numbers everywhere, and a processor that has what the function is compiled for.
@@ -41,7 +41,7 @@ pub(super) type Sum<T> = unsafe fn(
     panels: (*const T, isize, isize),
     inner: usize,
     columns: (*const T, isize, isize),
-    sums: &mut [T; TILE],
+    sums: (*mut T, isize),
 );
 
 /// A tile of some panels and columns.
@@ -81,7 +81,7 @@ macro_rules! tiles {
                 (panels, apart, down): (*const $number, isize, isize),
                 inner: usize,
                 (columns, step, along): (*const $number, isize, isize),
-                sums: &mut [$number; TILE],
+                (sums, further): (*mut $number, isize),
             ) {
                 const { assert!(PANELS * COLUMNS * $lanes <= TILE) }
                 let mut tile = [[$zero(); PANELS]; COLUMNS];
@@ -101,8 +101,11 @@ macro_rules! tiles {
                 }
                 for column in 0..COLUMNS {
                     for panel in 0..PANELS {
-                        // SAFETY: there are so many places, as asserted.
-                        unsafe { $store(sums.as_mut_ptr().add((column * PANELS + panel) * $lanes), tile[column][panel]) };
+                        // SAFETY: as above.
+                        unsafe {
+                            let to = sums.offset(column as isize * further).add(panel * $lanes);
+                            $store(to, tile[column][panel]);
+                        }
                     }
                 }
             }
@@ -192,7 +195,8 @@ fn by_rows<T: Tiles>(product: Product<'_, T>) -> Option<Product<'_, T>> {
             // tile; the columns are dense, and as many. The processor has the level.
             unsafe {
                 let panels = panels[first * inner * lanes..].as_ptr();
-                sum((panels, (inner * lanes) as isize, lanes as isize), inner, (from, step, 1), &mut sums);
+                let sums = (sums.as_mut_ptr(), (tile.panels * lanes) as isize);
+                sum((panels, (inner * lanes) as isize, lanes as isize), inner, (from, step, 1), sums);
             }
             product.store(first * lanes, column..column + width, tile.panels * lanes, &sums);
             column += width;

@@ -27,37 +27,41 @@ pub(super) fn product<T: Tiles>(product: Product<'_, T>) -> Option<Product<'_, T
 /// Of a result whose rows are dense.
 fn by_rows<T: Tiles>(product: Product<'_, T>, lanes: usize, tiles: &[Tile<T>]) {
     let Product { alpha, a, b, beta, mut c } = product;
-    let (rows, inner) = a.dim();
-    let width = b.ncols().next_multiple_of(lanes);
-    let mut room = [MaybeUninit::uninit(); MOST * MOST];
-    let (panels, down) = if b.strides()[1] == 1 && b.ncols() == width {
+    let ((rows, inner), columns) = (a.dim(), b.ncols());
+    let width = columns.next_multiple_of(lanes);
+    let mut copied = [MaybeUninit::uninit(); MOST * MOST];
+    let (panels, down) = if b.strides()[1] == 1 && columns == width {
         (b.as_ptr(), b.strides()[0])
     } else {
-        copy(b, width, &mut room);
-        (room.as_ptr().cast(), width as isize)
+        copy(b, width, &mut copied);
+        (copied.as_ptr().cast(), width as isize)
     };
-    let mut sums = [T::zero(); TILE];
+    let (mut room, down_c) = ([MaybeUninit::uninit(); TILE], c.strides()[0]);
     let mut first = 0;
     while first < width {
         let Some(tile) = tiles.iter().find(|tile| tile.panels * lanes <= width - first) else { break };
         let height = tile.panels * lanes;
+        let is_whole = first + height <= columns && alpha.is_one() && beta.is_zero();
         let mut row = 0;
         while row < rows {
             let (count, sum) = tile.of(rows - row);
             let factors = a.as_ptr().wrapping_offset(row as isize * a.strides()[0]);
-            // SAFETY: there are `inner` rows of `width` numbers, so far apart, and `count` rows of `inner` factors from this one on. The
-            // processor has the level.
+            let to = c.as_mut_ptr().wrapping_offset(row as isize * down_c).wrapping_add(first);
+            let sums = if is_whole { (to, down_c) } else { (room.as_mut_ptr().cast::<T>(), height as isize) };
+            // SAFETY: there are `inner` rows of `width` numbers, so far apart, `count` rows of `inner` factors from this one on, and room for
+            // as many sums. The processor has the level.
             unsafe {
-                let panels = panels.add(first);
-                sum((panels, lanes as isize, down), inner, (factors, a.strides()[0], a.strides()[1]), &mut sums);
+                let panels = (panels.add(first), lanes as isize, down);
+                sum(panels, inner, (factors, a.strides()[0], a.strides()[1]), sums);
             }
-            for (at, sums) in sums.chunks_exact(height).take(count).enumerate() {
-                let mut to = c.row_mut(row + at);
-                let Some(to) = to.as_slice_mut().and_then(|to| to.get_mut(first..)) else { continue };
-                match (alpha.is_one(), beta.is_zero()) {
-                    (true, true) => to.iter_mut().zip(sums).for_each(|(to, &sum)| *to = sum),
-                    (_, true) => to.iter_mut().zip(sums).for_each(|(to, &sum)| *to = alpha * sum),
-                    _ => to.iter_mut().zip(sums).for_each(|(to, &sum)| *to = alpha * sum + beta * *to),
+            for (at, sums) in room.chunks_exact(height).take(if is_whole { 0 } else { count }).enumerate() {
+                for (column, sum) in sums.iter().take(columns - first).enumerate() {
+                    // SAFETY: the sum has been stored, and its place is that of an element of `c`.
+                    unsafe {
+                        let (sum, to) =
+                            (sum.assume_init(), &mut *to.offset(at as isize * down_c).add(column));
+                        *to = if beta.is_zero() { alpha * sum } else { alpha * sum + beta * *to };
+                    }
                 }
             }
             row += count;

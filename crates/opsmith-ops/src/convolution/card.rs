@@ -99,8 +99,7 @@ pub(super) fn output(
         columns: plan.images.saturating_mul(windows::count(&plan.along)),
         depth: plan.inside.saturating_mul(windows::window(&plan.along)),
     };
-    let (kernel, to) =
-        (format!("convolved<{}", name(x0.dtype())?), to.data_ptr().cast_const().cast());
+    let (kernel, to) = (format!("convolved<{}", name(x0.dtype())?), to.data_ptr().cast_const().cast());
     // SAFETY: these are the kernel's parameters; the shapes of the tensors follow from the plan, and the output is dense.
     unsafe {
         plan.multiply(context, &plan.over(&operands)?, (&kernel, 1), &products, |launch| {
@@ -182,10 +181,9 @@ pub(super) fn gradients(context: &OpKernelContext<'_>, plan: &Plan, is_second: b
         bail!(Internal, "input `y_grad` is never absent");
     };
     let (u, v) = match is_second {
-        true => (
-            given(context, "x_grad_grad", x.shape())?,
-            given(context, "filter_grad_grad", filter.shape())?,
-        ),
+        true => {
+            (given(context, "x_grad_grad", x.shape())?, given(context, "filter_grad_grad", filter.shape())?)
+        }
         false => (Some(x), Some(filter)),
     };
     if context.output_wanted("x_grad")? {

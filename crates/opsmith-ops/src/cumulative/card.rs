@@ -42,11 +42,7 @@ struct Scans<'a> {
 }
 
 impl<'a> Scans<'a> {
-    fn new(
-        context: &'a OpKernelContext<'a>,
-        tensors: [TensorView<'a>; 3],
-        order: Order,
-    ) -> Result<Self> {
+    fn new(context: &'a OpKernelContext<'a>, tensors: [TensorView<'a>; 3], order: Order) -> Result<Self> {
         let shape = tensors[0].shape();
         let axis = axis_of(order.axis, shape.len())?;
         let layouts = tensors.map(|tensor| tensor.layout());

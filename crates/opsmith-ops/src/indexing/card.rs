@@ -36,10 +36,8 @@ pub(crate) fn take_along(
     (indices, of_positions, position): (TensorView<'_>, &[isize], &str),
 ) -> Result<()> {
     let output = context.allocate_output(0, shape)?;
-    let space = IndexSpace::new(
-        shape,
-        &[Layout { shape, strides: of_x }, Layout { shape, strides: of_positions }],
-    )?;
+    let space =
+        IndexSpace::new(shape, &[Layout { shape, strides: of_x }, Layout { shape, strides: of_positions }])?;
     let (dim, step) = (x.shape()[axis], x.strides()[axis]);
     let index = index_of(&[&space], 2, dim.saturating_mul(step.unsigned_abs()).max(dim));
     let size = x.dtype().size();
