@@ -55,10 +55,12 @@ pub(crate) struct Tile<T> {
 }
 
 impl<T> Tile<T> {
-    /// How many columns of those that are left, and what adds up their products.
+    /// How many columns of those that are left, and what adds up their products. As few as can be are left to be summed one by one.
     pub(super) fn of(&self, left: usize) -> (usize, Sum<T>) {
+        let leaves_more =
+            (self.columns..2 * self.columns).contains(&left) && (left - self.columns) % FEW > left % FEW;
         match left {
-            left if left >= self.columns => (self.columns, self.sum),
+            left if left >= self.columns && !leaves_more => (self.columns, self.sum),
             left if left >= FEW => (FEW, self.sum_of_few),
             _ => (1, self.sum_of_one),
         }
