@@ -216,6 +216,25 @@ def cell(batch: int, features: int, size: int) -> Case:
     return Case(f"{batch}, {features}, {size}", tuple(map(Input, shapes)), large=batch * size > 2000, rough=8)
 
 
+def einsums() -> list[Case]:
+    """Of products along named dims."""
+    calls: dict[str, list[Shape]] = {
+        "ij,jk->ki": [(33, 17), (17, 65)],
+        "bqhd,bkhd->bhqk": [(2, 33, 3, 16), (2, 40, 3, 16)],
+        "abij,jia->b": [(2, 3, 4, 5), (5, 4, 2)],
+        "bii,b->i": [(3, 33, 33), (3,)],
+        "...ij->...j": [(3, 40, 5)],
+        "bi,bi->b": [(5, 300), (5, 300)],
+        "i,i->": [(3000,), (3000,)],
+        "bij,ik,kl->bl": [(2, 3, 33), (3, 4), (4, 17)],
+    }
+    return [
+        replace(case, name=f"{equation}, {case.name}", rough=16)
+        for equation, shapes in calls.items()
+        for case in lists(shapes, equation=equation)
+    ]
+
+
 def integers(shapes: Sequence[Shape], **attrs: Any) -> list[Case]:
     """Of one input of any dtype."""
     layouts = ["dense", "transposed", "strided"]
@@ -301,6 +320,8 @@ def positions() -> dict[str, list[Case]]:
     """Of ops that are given positions along a dim."""
     few = Input((2, 2), values=((0, -1), (2, 2)), dtype="int64")
     many = Input((700,), values=tuple(n * 31 % 4 for n in range(700)), dtype="int32")
+    places = Input((300, 2), values=tuple((n * 7 % 20, n % 33) for n in range(300)))
+    shape = Input((2,), values=(20, 33), host=True)
     x = [Input((5, 4, 65), layout) for layout in ("dense", "transposed", "strided")]
     return {
         "Gather": [
@@ -310,6 +331,11 @@ def positions() -> dict[str, list[Case]]:
             for axis in (0, 1, -1)
         ],
         "OneHot": [Case(f"axis {axis}", (few,), {"depth": 3, "axis": axis}) for axis in (0, -1)],
+        "SparseToDense": [
+            Case(f"{values.layout}, {dtype}", (values, *(replace(x, dtype=dtype) for x in (places, shape))))
+            for values in (Input((300,)), Input((300,), "strided"))
+            for dtype in ("int64", "int32")
+        ],
     }
 
 
@@ -511,6 +537,7 @@ CASES: dict[str, dict[str, list[Case]]] = {
         "AdamCorrections": same_shape(1, "positive", beta1=0.9, beta2=0.999),
         "AdamStep": same_shape(6, "positive", learning_rate=0.1, beta1=0.9, beta2=0.999, epsilon=1e-3),
         "MatMul": products(),
+        "Einsum": einsums(),
         **{
             name: pointwise(2)
             for name in (

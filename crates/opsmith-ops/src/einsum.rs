@@ -1,10 +1,14 @@
 //! Products of tensors along named dims.
 
+mod card;
 mod contract;
 mod equation;
 #[cfg(test)]
+mod cuda_tests;
+#[cfg(test)]
 mod tests;
 
+use opsmith::dtype::sets;
 use opsmith::prelude::*;
 use opsmith::space::Extents;
 use opsmith::{Dim, Shape};
@@ -13,7 +17,7 @@ use self::contract::{Operand, contract, spread};
 use self::equation::{Equation, Labels};
 use crate::along::of_real_numbers;
 use crate::define::ops;
-use crate::linear::{FLOATS, floats_with};
+use crate::linear::{FLOATS, floats_with, is_float};
 use crate::matmul::Gemm;
 use crate::wide::Wide;
 
@@ -68,7 +72,7 @@ impl Call {
         cx: &Compute<'a>,
         index: usize,
         numbers: &'a [T],
-    ) -> Result<Operand<'a, T>> {
+    ) -> Result<Operand<ArrayViewD<'a, T>>> {
         Operand::new(cx, &self.labels.inputs[index], &self.shapes[index], numbers, &self.labels.sizes)
     }
 
@@ -87,7 +91,7 @@ impl Call {
         for (other, numbers) in inputs.iter().enumerate().filter(|(other, _)| *other != index) {
             operands.push(self.operand(cx, other, numbers)?);
         }
-        let found = contract(cx, operands, &own, &self.labels.sizes)?;
+        let found = contract(cx, operands, &own, &self.labels.sizes)?.arranged(&own);
         spread(found, &own, (&self.labels.inputs[index], &self.shapes[index]), to)
     }
 }
@@ -101,11 +105,11 @@ fn wide<'a, T: Wide>(cx: &Compute<'a>, tensors: &[TensorView<'a>]) -> Result<Vec
 fn add<'a, T: Gemm>(
     cx: &Compute<'a>,
     call: &Call,
-    operands: Vec<Operand<'a, T>>,
+    operands: Vec<Operand<ArrayViewD<'a, T>>>,
     to: &mut [T],
 ) -> Result<()> {
     let found = contract(cx, operands, &call.labels.output, &call.labels.sizes)?;
-    spread(found, &call.labels.output, (&call.labels.output, &call.shape), to)
+    spread(found.arranged(&call.labels.output), &call.labels.output, (&call.labels.output, &call.shape), to)
 }
 
 struct Forward(Equation);
@@ -118,6 +122,9 @@ impl OpKernel for Forward {
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let tensors = context.input_list("inputs")?;
         let call = Call::new(&self.0, &tensors)?;
+        if crate::card::is_on_card(context) {
+            return card::forward(context, &call, &tensors);
+        }
         dispatch!(tensors[0].dtype(), RealNumber, |T| {
             let (cx, mut y) = (context.compute(), context.allocate_output(0, &call.shape)?);
             let inputs = wide::<T>(&cx, &tensors)?;
@@ -160,6 +167,10 @@ impl<const SECOND: bool> OpKernel for Gradient<SECOND> {
                 call.shapes,
                 change.shape()
             );
+        }
+        if crate::card::is_on_card(context) {
+            let changes = SECOND.then_some(&changes[..]);
+            return card::gradients(context, &call, y_grad, (&tensors, changes));
         }
         dispatch!(y_grad.dtype(), AnyFloat, |T| {
             let cx = context.compute();
@@ -263,6 +274,7 @@ fn forward() -> OpDef {
         .gradient("EinsumGrad")
         .autocast(opsmith::Autocast::Lower)
         .kernels(of_real_numbers::<Forward>())
+        .kernels(crate::card::kernels::<Forward>(|dtype| sets::REAL_NUMBER.contains(&dtype)))
 }
 
 /// The gradients of inputs are like them, and behind them comes that of the gradient of the output.
@@ -285,6 +297,7 @@ fn gradient() -> OpDef {
         .shape_fn(like_inputs)
         .gradient("EinsumGradGrad")
         .kernels(floats_with::<Gradient<false>>(false))
+        .kernels(crate::card::kernels::<Gradient<false>>(is_float))
 }
 
 fn second_gradient() -> OpDef {
@@ -296,4 +309,5 @@ fn second_gradient() -> OpDef {
         .doc("The gradient of `EinsumGrad`.")
         .shape_fn(like_inputs)
         .kernels(floats_with::<Gradient<true>>(false))
+        .kernels(crate::card::kernels::<Gradient<true>>(is_float))
 }

@@ -1,6 +1,7 @@
 //! Elements by their positions: taken, put in their places, marked.
 
 pub(crate) mod card;
+mod place;
 mod put_back;
 
 use opsmith::dtype::{bf16, f16};
@@ -216,8 +217,8 @@ fn add<T: Element, S: Float>(terms: &[T], sums: &mut [S], wide: impl Fn(T) -> S,
 
 struct Placing;
 
-/// Where each value goes in a dense tensor, whose shape comes with it.
-fn places(context: &OpKernelContext<'_>, values: &[usize]) -> Result<(Extents, Vec<usize>)> {
+/// The shape of a dense tensor that values have places in.
+fn dense_shape(context: &OpKernelContext<'_>, values: &[usize]) -> Result<Extents> {
     let (shape, indices) = (dims(context, "shape")?, context.input_shape("indices")?);
     let count = values.first().copied().unwrap_or(1);
     let fits = match indices {
@@ -232,6 +233,12 @@ fn places(context: &OpKernelContext<'_>, values: &[usize]) -> Result<(Extents, V
          and {indices:?}",
         shape.len()
     );
+    Ok(shape)
+}
+
+/// Where each value goes in a dense tensor, whose shape comes with it.
+fn places(context: &OpKernelContext<'_>, values: &[usize]) -> Result<(Extents, Vec<usize>)> {
+    let (shape, count) = (dense_shape(context, values)?, values[0]);
     let all = numbers(context.input("indices")?, "indices")?;
     let index_of = |value: usize| &all[value * shape.len()..(value + 1) * shape.len()];
     let place = |value: usize| {
@@ -264,17 +271,19 @@ impl Linear for Placing {
         attrs: &["Index: {int32, int64} = DT_INT64"],
         dtypes: "type",
         parameters: &["indices: Index", "shape: Index"],
-        host: &["indices", "shape"],
+        host: &["shape"],
         dims: &["(n)", "(n, _...)", "(_...)", "+(_...)"],
         doc: "A tensor that is zero (text: empty) but for some places.\n\n\
               values: A vector of n values.\n\
-              indices: The place of each, a row of an (n, rank) matrix; no place twice. Of a vector, another vector will do.\n\
+              indices: The place of each, a row of an (n, rank) matrix; no place twice. Of a vector, another vector will do. On a card one \
+              that is not there is left out, and of values of one place the last one counts.\n\
               shape: The shape of the result.\n\
               y: Of that shape.",
         shape: |c| c.shape_from_input(2),
     };
 
     const STRIDED: bool = false;
+    const ON_CARD: [fn(DType) -> bool; 2] = [moves, is_float];
 
     fn new(_: &OpKernelConstruction<'_>) -> Result<Self> {
         Ok(Placing)
@@ -282,6 +291,9 @@ impl Linear for Placing {
 
     fn forward(&self, context: &OpKernelContext<'_>) -> Result<()> {
         let values = context.input(0)?;
+        if crate::card::is_on_card(context) {
+            return place::place(context, &dense_shape(context, values.shape())?);
+        }
         let (shape, places) = places(context, values.shape())?;
         if values.dtype() == DType::String {
             let mut all = empty_text(&shape)?;
@@ -307,6 +319,9 @@ impl Linear for Placing {
 
     fn backward(&self, context: &OpKernelContext<'_>) -> Result<()> {
         let values = context.input_shape(0)?;
+        if crate::card::is_on_card(context) {
+            return place::take(context, last_input(context, &dense_shape(context, values)?)?);
+        }
         let (shape, places) = places(context, values)?;
         let gradient = last_input(context, &shape)?;
         add_up(context, gradient, values, |act| {

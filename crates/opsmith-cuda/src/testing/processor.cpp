@@ -101,6 +101,13 @@ template <typename T> T exchange(T x, unsigned from, int line) {
     return x;
 }
 
+// Nobody comes between, as threads take turns at barriers only.
+template <typename T> static T largest(T *at, T x) {
+    const T before = *at;
+    *at = before < x ? x : before;
+    return before;
+}
+
 // Whether it is so for any thread of the block.
 static inline int any(int x, int line) {
     static int found;
@@ -241,6 +248,7 @@ static inline float rsqrtf(float x) { return (float)rsqrt((double)x); }
 #define __shared__ static
 #define __syncthreads() processor::barrier(__LINE__)
 #define __syncthreads_or(x) processor::any(x, __LINE__)
+#define atomicMax(at, x) processor::largest(at, x)
 #define __shfl_down_sync(mask, x, offset) processor::exchange(x, processor::current + (offset), __LINE__)
 #define __shfl_xor_sync(mask, x, bits) processor::exchange(x, processor::current ^ (bits), __LINE__)
 #define OPSMITH_DYNAMIC_SHARED(T, name) T *const name = (T *)processor::dynamic.begin()

@@ -2,6 +2,7 @@
 
 pub(crate) mod elementwise;
 pub(crate) mod folds;
+pub(crate) mod strided;
 #[cfg(test)]
 pub(crate) mod tests;
 

@@ -8,12 +8,32 @@ use opsmith::prelude::*;
 use super::equation::Label;
 use crate::matmul::Gemm;
 
-type Sizes = BTreeMap<Label, usize>;
+pub(super) type Sizes = BTreeMap<Label, usize>;
 
 /// A tensor, each of whose dims has a name of its own and the size of all dims of that name.
-pub(super) struct Operand<'a, T> {
+#[derive(Clone)]
+pub(super) struct Operand<A> {
     pub(super) labels: Vec<Label>,
-    array: ArrayViewD<'a, T>,
+    pub(super) array: A,
+}
+
+/// Where tensors are, and what is done with them there.
+pub(super) trait Backend<A> {
+    /// The sum over all dims whose labels are not kept.
+    fn folded(&self, x: Operand<A>, keep: &dyn Fn(&Label) -> bool) -> Result<Operand<A>>;
+
+    /// The products of each two elements, with dims of these labels.
+    fn each(&self, a: &Operand<A>, b: &Operand<A>, labels: Vec<Label>, sizes: &Sizes) -> Result<Operand<A>>;
+
+    /// The products of matrices: the dims of a stack, of rows, of what is summed over, and of columns. The first factor has no
+    /// columns, and the second no rows.
+    fn product(
+        &self,
+        a: &Operand<A>,
+        b: &Operand<A>,
+        groups: [&[Label]; 4],
+        sizes: &Sizes,
+    ) -> Result<Operand<A>>;
 }
 
 fn internal(error: ShapeError) -> Error {
@@ -36,12 +56,12 @@ fn read<T>(array: ArrayViewMutD<'_, T>) -> Result<ArrayViewD<'_, T>> {
 }
 
 /// The dims of a tensor that count: those of 1 where others of the name are larger do not, they are repeated.
-fn counting(labels: &[Label], shape: &[usize], sizes: &Sizes) -> Vec<bool> {
+pub(super) fn counting(labels: &[Label], shape: &[usize], sizes: &Sizes) -> Vec<bool> {
     labels.iter().zip(shape).map(|(label, &dim)| sizes.get(label).is_none_or(|&size| size == dim)).collect()
 }
 
 /// Each label once, in the order in which they are there.
-fn once(labels: &[Label]) -> Vec<Label> {
+pub(super) fn once(labels: &[Label]) -> Vec<Label> {
     let mut once: Vec<Label> = Vec::new();
     labels.iter().for_each(|label| {
         if !once.contains(label) {
@@ -57,14 +77,14 @@ fn place(labels: &[Label], once: &[Label], at: &[usize]) -> Vec<usize> {
     labels.iter().map(of).collect()
 }
 
-impl<'a, T: Gemm> Operand<'a, T> {
+impl<'a, T: Gemm> Operand<ArrayViewD<'a, T>> {
     pub(super) fn new(
         cx: &Compute<'a>,
         labels: &[Label],
         shape: &[usize],
         numbers: &'a [T],
         sizes: &Sizes,
-    ) -> Result<Operand<'a, T>> {
+    ) -> Result<Self> {
         let mut array = ArrayView::from_shape(shape, numbers).map_err(internal)?;
         let counting = counting(labels, shape, sizes);
         for axis in (0..labels.len()).rev().filter(|&axis| !counting[axis]) {
@@ -86,7 +106,7 @@ impl<'a, T: Gemm> Operand<'a, T> {
     }
 
     /// With dims in the order of these labels, 1 along those that it lacks.
-    fn arranged(&self, labels: &[Label]) -> ArrayViewD<'a, T> {
+    pub(super) fn arranged(&self, labels: &[Label]) -> ArrayViewD<'a, T> {
         let own: Vec<usize> =
             labels.iter().filter_map(|label| self.labels.iter().position(|own| own == label)).collect();
         let mut array = self.array.clone().permuted_axes(own);
@@ -127,21 +147,69 @@ impl<'a, T: Gemm> Operand<'a, T> {
         array = read(copy)?;
         array.into_shape_with_order(shape).map_err(internal)
     }
+}
 
-    /// The sum over all dims whose labels are not kept: the product with ones.
-    fn folded(self, cx: &Compute<'a>, keep: &dyn Fn(&Label) -> bool) -> Result<Operand<'a, T>> {
-        let (kept, folded): (Vec<Label>, Vec<Label>) = self.labels.iter().partition(|label| keep(label));
+impl<'a, T: Gemm> Backend<ArrayViewD<'a, T>> for Compute<'a> {
+    /// The product with ones.
+    fn folded(
+        &self,
+        x: Operand<ArrayViewD<'a, T>>,
+        keep: &dyn Fn(&Label) -> bool,
+    ) -> Result<Operand<ArrayViewD<'a, T>>> {
+        let (kept, folded): (Vec<Label>, Vec<Label>) = x.labels.iter().partition(|label| keep(label));
         if folded.is_empty() {
-            return Ok(self);
+            return Ok(x);
         }
-        let matrix = self.grouped(cx, [&[], &kept, &folded])?;
-        let mut ones = zeros::<T>(cx, &[1, matrix.len_of(Axis(2)), 1])?;
+        let matrix = x.grouped(self, [&[], &kept, &folded])?;
+        let mut ones = zeros::<T>(self, &[1, matrix.len_of(Axis(2)), 1])?;
         ones.fill(T::one());
-        let ones = Operand { labels: Vec::new(), array: read(ones)? };
-        let shape: Vec<usize> = self.arranged(&self.labels).shape().to_vec();
-        let size = |label: &Label| self.labels.iter().position(|own| own == label).map_or(1, |at| shape[at]);
-        let sum = multiplied(cx, matrix, ones.array, &kept.iter().map(size).collect::<Vec<_>>())?;
-        Ok(Operand { labels: kept, array: sum })
+        let size = |label: &Label| {
+            let at = x.labels.iter().position(|own| own == label);
+            at.map_or(1, |at| x.array.len_of(Axis(at)))
+        };
+        let shape: Vec<usize> = kept.iter().map(size).collect();
+        let array = multiplied(self, matrix, read(ones)?, &shape)?;
+        Ok(Operand { labels: kept, array })
+    }
+
+    fn each(
+        &self,
+        a: &Operand<ArrayViewD<'a, T>>,
+        b: &Operand<ArrayViewD<'a, T>>,
+        labels: Vec<Label>,
+        sizes: &Sizes,
+    ) -> Result<Operand<ArrayViewD<'a, T>>> {
+        let shape: Vec<usize> = labels.iter().map(|label| sizes[label]).collect();
+        let mut product = zeros::<T>(self, &shape)?;
+        let (a, b) = (a.arranged(&labels), b.arranged(&labels));
+        let fits = || Error::internal("factors broadcast to their product");
+        let (a, b) = (a.broadcast(&shape[..]).ok_or_else(fits)?, b.broadcast(&shape[..]).ok_or_else(fits)?);
+        match labels.is_empty() {
+            true => azip!((to in &mut product, &a in &a, &b in &b) *to = a.times(b)),
+            false => {
+                let cost = product.len() / product.len_of(Axis(0)).max(1);
+                self.try_parallel_over(product.view_mut(), Axis(0), cost, |range, mut to| {
+                    let (a, b) =
+                        (a.slice_axis(Axis(0), range.clone().into()), b.slice_axis(Axis(0), range.into()));
+                    azip!((to in &mut to, &a in a, &b in b) *to = a.times(b));
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(Operand { labels, array: read(product)? })
+    }
+
+    fn product(
+        &self,
+        a: &Operand<ArrayViewD<'a, T>>,
+        b: &Operand<ArrayViewD<'a, T>>,
+        [stack, left, inner, right]: [&[Label]; 4],
+        sizes: &Sizes,
+    ) -> Result<Operand<ArrayViewD<'a, T>>> {
+        let labels = [stack, left, right].concat();
+        let shape: Vec<usize> = labels.iter().map(|label| sizes[label]).collect();
+        let (a, b) = (a.grouped(self, [stack, left, inner])?, b.grouped(self, [stack, inner, right])?);
+        Ok(Operand { array: multiplied(self, a, b, &shape)?, labels })
     }
 }
 
@@ -158,76 +226,44 @@ fn multiplied<'a, T: Gemm>(
     read(product)?.into_shape_with_order(shape).map_err(internal)
 }
 
-/// The products of each two elements.
-fn each<'a, T: Gemm>(
-    cx: &Compute<'a>,
-    a: &Operand<'a, T>,
-    b: &Operand<'a, T>,
-    labels: Vec<Label>,
-    sizes: &Sizes,
-) -> Result<Operand<'a, T>> {
-    let shape: Vec<usize> = labels.iter().map(|label| sizes[label]).collect();
-    let mut product = zeros::<T>(cx, &shape)?;
-    let (a, b) = (a.arranged(&labels), b.arranged(&labels));
-    let fits = || Error::internal("factors broadcast to their product");
-    let (a, b) = (a.broadcast(&shape[..]).ok_or_else(fits)?, b.broadcast(&shape[..]).ok_or_else(fits)?);
-    match labels.is_empty() {
-        true => azip!((to in &mut product, &a in &a, &b in &b) *to = a.times(b)),
-        false => {
-            let cost = product.len() / product.len_of(Axis(0)).max(1);
-            cx.try_parallel_over(product.view_mut(), Axis(0), cost, |range, mut to| {
-                let (a, b) =
-                    (a.slice_axis(Axis(0), range.clone().into()), b.slice_axis(Axis(0), range.into()));
-                azip!((to in &mut to, &a in a, &b in b) *to = a.times(b));
-                Ok(())
-            })?;
-        }
-    }
-    Ok(Operand { labels, array: read(product)? })
-}
-
 /// The product of two tensors, summed over what is not kept.
-fn pair<'a, T: Gemm>(
-    cx: &Compute<'a>,
-    a: Operand<'a, T>,
-    b: Operand<'a, T>,
+fn pair<A>(
+    on: &impl Backend<A>,
+    a: Operand<A>,
+    b: Operand<A>,
     keep: &dyn Fn(&Label) -> bool,
     sizes: &Sizes,
-) -> Result<Operand<'a, T>> {
+) -> Result<Operand<A>> {
     let (of_a, of_b) = (a.labels.clone(), b.labels.clone());
-    let a = a.folded(cx, &|label| keep(label) || of_b.contains(label))?;
-    let b = b.folded(cx, &|label| keep(label) || of_a.contains(label))?;
+    let a = on.folded(a, &|label| keep(label) || of_b.contains(label))?;
+    let b = on.folded(b, &|label| keep(label) || of_a.contains(label))?;
     let (both, left): (Vec<Label>, Vec<Label>) = a.labels.iter().partition(|label| b.labels.contains(label));
     let right: Vec<Label> = b.labels.iter().copied().filter(|label| !a.labels.contains(label)).collect();
     let (stack, inner): (Vec<Label>, Vec<Label>) = both.iter().partition(|label| keep(label));
     // Matrices of one row and one column are not worth a product of their own.
     if inner.is_empty() || (left.is_empty() && right.is_empty() && !stack.is_empty()) {
         let labels = [&stack[..], &left, &right, &inner].concat();
-        return each(cx, &a, &b, labels, sizes)?.folded(cx, keep);
+        return on.folded(on.each(&a, &b, labels, sizes)?, keep);
     }
-    let labels = [&stack[..], &left, &right].concat();
-    let shape: Vec<usize> = labels.iter().map(|label| sizes[label]).collect();
-    let (a, b) = (a.grouped(cx, [&stack, &left, &inner])?, b.grouped(cx, [&stack, &inner, &right])?);
-    Ok(Operand { array: multiplied(cx, a, b, &shape)?, labels })
+    on.product(&a, &b, [&stack, &left, &inner, &right], sizes)
 }
 
-/// The product of all tensors, from left to right, summed over the dims that the output lacks. Its dims are those of the output, 1
-/// where no tensor has one.
-pub(super) fn contract<'a, T: Gemm>(
-    cx: &Compute<'a>,
-    operands: Vec<Operand<'a, T>>,
+/// The product of all tensors, from left to right, summed over the dims that the output lacks.
+pub(super) fn contract<A>(
+    on: &impl Backend<A>,
+    operands: Vec<Operand<A>>,
     output: &[Label],
     sizes: &Sizes,
-) -> Result<ArrayViewD<'a, T>> {
+) -> Result<Operand<A>> {
     let later: Vec<Vec<Label>> = operands.iter().map(|operand| operand.labels.clone()).collect();
     let mut operands = operands.into_iter().enumerate();
     let (_, mut product) = operands.next().ok_or_else(|| Error::internal("a product has a factor"))?;
     for (at, operand) in operands {
         let keep =
             |label: &Label| output.contains(label) || later[at + 1..].iter().any(|own| own.contains(label));
-        product = pair(cx, product, operand, &keep, sizes)?;
+        product = pair(on, product, operand, &keep, sizes)?;
     }
-    Ok(product.folded(cx, &|label| output.contains(label))?.arranged(output))
+    on.folded(product, &|label| output.contains(label))
 }
 
 /// Adds a tensor, each of whose dims has a label of its own, to those of a tensor with labels that are some several times, whose dims

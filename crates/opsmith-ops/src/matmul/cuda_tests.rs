@@ -203,3 +203,69 @@ fn sums_of_numbers_are_a_body_that_has_a_kernel() -> Result<()> {
     compare::<f32>(|| call::<Add>().input(&x).input(&y), &["z"])?;
     call::<Add>().input(&x).input(&y).compile_for_cuda().map(drop)
 }
+
+/// Integers of all sizes, of which products wrap around.
+fn whole<T: Integer>(shape: &[usize], seed: i64) -> ArrayD<T>
+where
+    i64: num_traits::AsPrimitive<T>,
+{
+    Array::from_shape_fn(shape.to_vec(), |i| {
+        let number: i64 = i.slice().iter().fold(7 + seed, |n, &i| n * 31 + i as i64);
+        num_traits::AsPrimitive::<T>::as_(number % 1009 * 1_234_567_890_123 - 77)
+    })
+}
+
+fn integers_in_all_orders<T: Integer>() -> Result<()>
+where
+    i64: num_traits::AsPrimitive<T>,
+{
+    use crate::card::tests::compare;
+    for ([left, right], turns) in SHAPES.into_iter().flat_map(|shapes| {
+        [[false, false], [true, false], [false, true], [true, true]].map(|turns| (shapes, turns))
+    }) {
+        let turned = |mut x: ArrayD<T>, turn| {
+            let rank = x.ndim();
+            if turn {
+                x.swap_axes(rank - 2, rank - 1);
+            }
+            x
+        };
+        let (x, y) = (turned(whole::<T>(left, 0), turns[0]), turned(whole::<T>(right, 1), turns[1]));
+        let dense = |x: &ArrayD<T>| x.as_standard_layout().to_owned();
+        for (x, y) in [(dense(&x), dense(&y)), (x, y)] {
+            let form = || call::<MatMul>().input(&x).input(&y).attr("transpose_a", turns[0]);
+            compare::<T>(|| form().attr("transpose_b", turns[1]), "product")?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn integers_wrap_around_as_on_the_cpu() -> Result<()> {
+    use crate::card::tests::compare;
+    integers_in_all_orders::<i8>()?;
+    integers_in_all_orders::<u16>()?;
+    integers_in_all_orders::<i32>()?;
+    integers_in_all_orders::<u64>()?;
+    // The larger tiles, and odd strides.
+    let (x, y) = (whole::<i16>(&[2, 520, 37], 0), whole::<i16>(&[37, 500], 1));
+    let form = || call::<MatMul>().input(&x).input(&y);
+    assert_eq!(form().kernels_launched()?, ["product<unsigned short, int, 4, false, true>"]);
+    compare::<i16>(form, "product")?;
+    let (x, y) = (whole::<i64>(&[9, 8, 7], 0), whole::<i64>(&[7, 6, 9], 1));
+    let (x, y) = (x.slice(s![..;-2, 1.., ..;3]), y.slice(s![..;3, ..4, ..;2]));
+    let y = y.permuted_axes([2, 0, 1]);
+    compare::<i64>(|| call::<MatMul>().input(&x).input(&y), "product")
+}
+
+#[test]
+fn kernels_of_integers_compile() -> Result<()> {
+    let (x, y, one) = (whole::<u8>(&[3, 4], 0), whole::<i64>(&[520, 520], 1), whole::<i32>(&[1, 1], 2));
+    call::<MatMul>().input(&x).input(&x).attr("transpose_b", true).compile_for_cuda()?;
+    call::<MatMul>().input(&y).input(&y).attr("transpose_a", true).compile_for_cuda()?;
+    // One number, repeated, which nobody reads here.
+    let factor = one.broadcast(vec![1, 1 << 31]).unwrap_or_else(|| one.view());
+    let form = || call::<MatMul>().input(&factor).input(&factor).attr("transpose_b", true);
+    assert_eq!(form().kernels_launched()?, ["product<unsigned, long long, 2, false, true>"]);
+    form().compile_for_cuda().map(drop)
+}

@@ -5,6 +5,7 @@ mod cuda;
 mod cuda_tests;
 mod gemm;
 mod integers;
+mod integers_on_card;
 
 use std::marker::PhantomData;
 
@@ -16,6 +17,8 @@ use opsmith::{Autocast, Dim, Shape};
 use self::cuda::OnCard;
 pub(crate) use self::gemm::Gemm;
 use self::gemm::OnCpu;
+use self::integers_on_card::IntegersOnCard;
+pub(crate) use self::integers_on_card::multiply as multiply_integers;
 use crate::define::ops;
 
 ops! {
@@ -73,6 +76,7 @@ fn forward() -> OpDef {
         .more_dtypes("T", sets::INTEGER)
         .kernels(kernels!(Forward<OnCpu<T>> for T in RealNumber).into_iter().map(KernelDef::strided))
         .kernels(on_card!(Forward))
+        .kernels(crate::card::kernels::<Forward<IntegersOnCard>>(|dtype| sets::INTEGER.contains(&dtype)))
 }
 
 fn gradient() -> OpDef {
