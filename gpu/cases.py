@@ -340,7 +340,7 @@ def positions() -> dict[str, list[Case]]:
 
 
 def lanes() -> dict[str, list[Case]]:
-    """Of ops that go along a dim: short lanes and long ones, side by side and not, of one number and of none."""
+    """Of ops that go along a dim: short and long lanes, side by side and not, of one number and of none."""
 
     def over(domain: str, *more: Case, **attrs: Any) -> list[Case]:
         layouts = ("dense", "transposed", "strided")

@@ -2,9 +2,9 @@
 
 mod card;
 mod contract;
-mod equation;
 #[cfg(test)]
 mod cuda_tests;
+mod equation;
 #[cfg(test)]
 mod tests;
 

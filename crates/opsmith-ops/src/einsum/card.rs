@@ -31,10 +31,8 @@ fn wide(dtype: DType) -> DType {
 /// A tensor of these labels: each of its dims that counts, once, along the diagonal of those of one label.
 fn factor<'c>(tensor: &Strided<'c>, labels: &[Label], sizes: &Sizes) -> Factor<'c> {
     let counting = counting(labels, &tensor.shape, sizes);
-    let own: Vec<(Label, isize)> = (0..labels.len())
-        .filter(|&at| counting[at])
-        .map(|at| (labels[at], tensor.dim(at).1))
-        .collect();
+    let own: Vec<(Label, isize)> =
+        (0..labels.len()).filter(|&at| counting[at]).map(|at| (labels[at], tensor.dim(at).1)).collect();
     let all = once(&own.iter().map(|(label, _)| *label).collect::<Vec<_>>());
     let stride = |label: &Label| {
         own.iter().filter(|(other, _)| other == label).fold(0isize, |sum, (_, own)| sum.wrapping_add(*own))
@@ -148,13 +146,7 @@ impl<'c> Backend<Strided<'c>> for OnCard<'c> {
         Ok(Operand { labels: kept.iter().map(|&at| x.labels[at]).collect(), array: sum })
     }
 
-    fn each(
-        &self,
-        a: &Factor<'c>,
-        b: &Factor<'c>,
-        labels: Vec<Label>,
-        sizes: &Sizes,
-    ) -> Result<Factor<'c>> {
+    fn each(&self, a: &Factor<'c>, b: &Factor<'c>, labels: Vec<Label>, sizes: &Sizes) -> Result<Factor<'c>> {
         let Operand { labels, array: z } = match self.target(&labels) {
             Some(target) => target.clone(),
             None => {

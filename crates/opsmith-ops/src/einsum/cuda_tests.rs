@@ -137,9 +137,8 @@ fn elements_far_apart_have_wide_indices() -> Result<()> {
 fn kernels_compile_and_errors_are_those_of_the_cpu() -> Result<()> {
     let (x, y) = (numbers::<bf16>(&[2, 3, 3], 0), numbers::<bf16>(&[2, 3], 1));
     let list = || [view(&x), view(&y)];
-    let with = |def: OpDef, equation: &'static str| {
-        Call::new(def).input_list(list()).attr("equation", equation)
-    };
+    let with =
+        |def: OpDef, equation: &'static str| Call::new(def).input_list(list()).attr("equation", equation);
     with(forward(), "bij,bk->ik").compile_for_cuda()?;
     let y_grad = numbers::<bf16>(&[3, 3], 2);
     with(gradient(), "bii,bk->ik").input(&y_grad).compile_for_cuda()?;

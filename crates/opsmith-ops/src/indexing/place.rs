@@ -195,7 +195,7 @@ mod tests {
         let (none, empty) = (array![0i64, 3], Array2::<f32>::zeros((0, 3)));
         let back = gradient::<SparseToDense>(1).input(&values).input(&indices).input(&none).input(&empty);
         if let Some(own) = back.run_cuda_on_processor()? {
-            assert_eq!(own.array::<f32, Ix1>("values_grad")?, Array1::zeros(1000));
+            assert_eq!(own.array::<f32, Ix1>("values_grad")?, Array1::<f32>::zeros(1000));
         }
         Ok(())
     }

@@ -29,7 +29,7 @@ impl Backend for IntegersOnCard {
         &stack.shape
     }
 
-    fn transposed<'a>(stack: &Strided<'a>) -> Result<Strided<'a>> {
+    fn transposed<'a>(stack: &Self::Stack<'a>) -> Result<Self::Stack<'a>> {
         Ok(stack.transposed())
     }
 
@@ -71,8 +71,7 @@ pub(crate) fn multiply(context: &OpKernelContext<'_>, [a, b, c]: [&Strided<'_>; 
     let element = name_of_size(size)
         .ok_or_else(|| Error::internal(format!("integers of {size} bytes are not multiplied on a card")))?;
     let call = CudaCall::new(context, &SOURCE);
-    let launch =
-        call.kernel(format!("product<{element}, {}, {edge}, {a_rows}, {b_columns}>", index.name()));
+    let launch = call.kernel(format!("product<{element}, {}, {edge}, {a_rows}, {b_columns}>", index.name()));
     let launch = launch.grid([tiles(edge), kept.len().min(MAX_GRID as usize), 1]);
     let launch = launch.block([SIDE as u32, SIDE as u32, 1]);
     let launch = [a, b, c].iter().fold(launch, |launch, own| launch.address(own.address()));
