@@ -172,7 +172,7 @@ mod tests {
         for (_, sort) in all.into_iter().filter(|(level, _)| *level <= Level::best()) {
             for length in 0..=10 {
                 for first in (0..1u16 << length).step_by(ROWS) {
-                    let bit = |at: u16, row: usize| first + row as u16 >> at & 1;
+                    let bit = |at: u16, row: usize| ((first + row as u16) >> at) & 1;
                     let numbers: Vec<_> =
                         (0..length).map(|at| std::array::from_fn(|row| bit(at, row))).collect();
                     check(sort, &numbers);
