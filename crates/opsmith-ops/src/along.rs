@@ -10,7 +10,7 @@ use opsmith::prelude::*;
 
 use crate::linear::{FLOATS, floats, is_float};
 use crate::parameters::axis_of;
-use crate::sorting::card;
+use crate::sorted_on_card;
 
 /// The lanes of a tensor that one thread goes through: all, or those at some positions along a dim.
 pub(crate) struct Part(Option<(Axis, Range<usize>)>);
@@ -181,8 +181,8 @@ impl<const TAKES: bool> OpKernel for Positions<TAKES> {
         let shape = if TAKES { indices.shape() } else { x };
         if crate::card::is_on_card(context) {
             return match TAKES {
-                true => card::take(context, given, axis),
-                false => card::add(context, given, (axis, shape)),
+                true => sorted_on_card::take(context, given, axis),
+                false => sorted_on_card::add(context, given, (axis, shape)),
             };
         }
         dispatch!(given.dtype(), AnyFloat, |T| {

@@ -1,7 +1,6 @@
 //! Orders of numbers: all sorted, or the largest. NaN counts as larger than all numbers.
 
 mod beside;
-pub(crate) mod card;
 mod keys;
 
 use opsmith::prelude::*;
@@ -15,6 +14,7 @@ use crate::along::{
 };
 use crate::define::ops;
 use crate::parameters::axis_of;
+use crate::sorted_on_card;
 
 ops! {
     /// The op `Sort`: numbers in order, and their positions.
@@ -70,7 +70,7 @@ impl<const VALUES: bool> OpKernel for Sorting<VALUES> {
         let tensor = context.input(0)?;
         if crate::card::is_on_card(context) {
             let axis = axis_of(self.axis, tensor.rank())?;
-            return card::sort(context, axis, (tensor.shape()[axis], self.descending), VALUES);
+            return sorted_on_card::sort(context, axis, (tensor.shape()[axis], self.descending), VALUES);
         }
         let dims = three(tensor.shape(), self.axis)?;
         put(context, tensor, (dims, tensor.shape()), Order::All { descending: self.descending }, VALUES)
@@ -289,7 +289,7 @@ impl OpKernel for Largest {
         );
         let (last, k) = (shape.len() - 1, self.k);
         if crate::card::is_on_card(context) {
-            return card::sort(context, last, (k, true), true);
+            return sorted_on_card::sort(context, last, (k, true), true);
         }
         shape[last] = k;
         let dims = three(tensor.shape(), -1)?;

@@ -15,6 +15,8 @@ mod services;
 mod shapes;
 mod spec;
 mod tensor;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -263,37 +265,4 @@ unsafe extern "C" fn infer_shapes(op: *const OrtCustomOp, context: *mut ShapeCon
     custom.api.outcome(panic::catch(|| unsafe {
         shapes::infer(custom.api, custom.op, context, &|output| custom.may_tell(output))
     }))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::ffi::CStr;
-
-    use opsmith_core::{KernelDef, OpDef};
-
-    use super::spec::tests::Nothing;
-    use super::*;
-
-    #[test]
-    fn a_card_has_the_op_once_more_behind_the_cpus() {
-        let on_card = KernelDef::cuda::<Nothing>().type_constraint::<f64>("T").host_memory("size");
-        let def = OpDef::new("Op").attr("T: {float, double}").input("x: T").input("size: int64");
-        let def = def.output("y: T").kernel(KernelDef::cpu::<Nothing>()).kernel(on_card);
-        let op: &Op = Box::leak(Box::new(def.build().unwrap()));
-        let known = |on_card| -> Vec<(bool, c_int, c_int)> {
-            let all = CustomOp::all_of(Api::played(32, &[]), op, on_card).unwrap().unwrap();
-            let tell = |custom: &CustomOp| {
-                let (facts, op) = (facts(), std::ptr::from_ref(custom).cast());
-                // SAFETY: it is one of ours, and the name of a provider a C string.
-                unsafe {
-                    let provider = (facts.provider)(op);
-                    let is_on_card = !provider.is_null() && CStr::from_ptr(provider) == card::PROVIDER;
-                    (is_on_card, (facts.input_type)(op, 0), (facts.input_memory)(op, 1))
-                }
-            };
-            all.iter().map(tell).collect()
-        };
-        assert_eq!(known(false), [(false, 1, 0), (false, 11, 0)]);
-        assert_eq!(known(true), [(false, 1, 0), (false, 11, 0), (true, 11, HOST_MEMORY)]);
-    }
 }

@@ -248,25 +248,14 @@ pub(super) fn counts(
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use opsmith_core::{KernelDef, OpDef};
 
+    use super::super::tests::Nothing;
     use super::*;
 
     fn spec(def: OpDef) -> Result<Spec, String> {
         Spec::new(&def.build().expect("a definition that is well formed"))
-    }
-
-    pub(in crate::onnx) struct Nothing;
-
-    impl opsmith_core::OpKernel for Nothing {
-        fn new(_: &mut opsmith_core::OpKernelConstruction<'_>) -> opsmith_core::Result<Self> {
-            Ok(Nothing)
-        }
-
-        fn compute(&self, _: &mut opsmith_core::OpKernelContext<'_>) -> opsmith_core::Result<()> {
-            Ok(())
-        }
     }
 
     fn kernel() -> KernelDef {

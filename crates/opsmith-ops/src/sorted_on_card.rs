@@ -100,7 +100,7 @@ impl<'a> Lanes<'a> {
 
 /// Makes outputs of the first `shown` numbers of each lane in order, turned if the largest come first: output 0 of the numbers where
 /// there are `values`, and the one behind of their positions.
-pub(super) fn sort(
+pub(crate) fn sort(
     context: &OpKernelContext<'_>,
     axis: usize,
     (shown, turned): (usize, bool),
