@@ -46,6 +46,8 @@ def function(loaded: Loaded, op: Op, differentiable: Differentiable) -> Callable
         "function": differentiable.function if keyed else differentiable.function(()),
         "PLAIN": PLAIN,
         "DataDependentShape": DataDependentShape,
+        "JaxRuntimeError": jax.errors.JaxRuntimeError,
+        "is_weak": lambda inputs: any(map(_is_weak, jax.tree.leaves(inputs))),
     }
     keys = []
     for i, attr in enumerate(op.call_attrs):
@@ -62,6 +64,9 @@ def function(loaded: Loaded, op: Op, differentiable: Differentiable) -> Callable
             f"            return {compiled}({', '.join(inputs)}){only}",
             "        except DataDependentShape:",
             "            pass",
+            "        except JaxRuntimeError:",
+            f"            if not is_weak(({''.join(f'{x}, ' for x in inputs)})):",
+            "                raise",
         ]
     lines.append(
         f"    return other(({''.join(f'{x}, ' for x in inputs)}), ({''.join(f'{a}, ' for a in attrs)}))"
@@ -155,16 +160,22 @@ def arrays(op: Op, inputs: Sequence[Any]) -> list[Value]:
 
     Raises `InvalidArgumentError` for what cannot be an array.
     """
+    weak: dict[str, Any] = {}
     dtypes: dict[str, Any] = {}
     for kind in (jax.Array, np.ndarray):
         for arg, value in zip(op.inputs, inputs, strict=True):
             for x in _elements(op, arg, value):
-                if isinstance(x, kind) and arg.type_attr is not None:
+                if arg.type_attr is None or not isinstance(x, kind):
+                    continue
+                if _is_weak(x):
+                    weak[arg.type_attr] = jnp.promote_types(weak.get(arg.type_attr, x.dtype), x.dtype)
+                else:
                     dtypes.setdefault(arg.type_attr, x.dtype)
+    dtypes = weak | dtypes
 
     def convert(arg: Arg, x: Any) -> Value:
         if isinstance(x, jax.Array | Constant):
-            return x
+            return _as(x, arg.dtype or dtypes.get(arg.type_attr or "")) if _is_weak(x) else x
         if x is None:
             raise InvalidArgumentError.of(op.name, arg.name, _dispatch.missing(arg))
         if arg.dtype == "int64" and isinstance(x, np.integer):
@@ -196,6 +207,21 @@ def arrays(op: Op, inputs: Sequence[Any]) -> list[Value]:
             values = [convert(arg, x) for x in _elements(op, arg, value)]
             converted.append(values if arg.is_list else values[0])
     return converted
+
+
+def _is_weak(x: Any) -> bool:
+    """Whether an array or tracer is of a number of Python's, whose dtype JAX takes from what is beside it."""
+    return getattr(x, "weak_type", False) is True
+
+
+def _as(x: jax.Array, dtype: Any) -> jax.Array:
+    """Such an array in the dtype that is asked for, where JAX would take it: integers become any number, floats any
+    float."""
+    own = x.dtype if dtype in (None, "string") else jax.dtypes.canonicalize_dtype(dtype)
+    is_integer = jnp.issubdtype(x.dtype, jnp.integer)
+    if jnp.issubdtype(own, jnp.inexact) and (is_integer or jnp.issubdtype(x.dtype, jnp.floating)):
+        return x.astype(own)
+    return x.astype(own) if is_integer and jnp.issubdtype(own, jnp.integer) else x
 
 
 def _fitting(op: Op, arg: Arg, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -144,10 +144,9 @@ fn exchange_all<E: Exchange>(keys: &mut [Keys]) {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
 #[cfg(test)]
 mod tests {
-    #![cfg(target_arch = "x86_64")]
-
     use super::*;
 
     type Sort = unsafe fn(&[[u16; ROWS]], &mut [Keys], bool);
