@@ -1,13 +1,15 @@
 """Sends the rows of an array to the server in batches, as safetensors: `python client.py URL ROWS.npy`.
 
-It needs NumPy alone. The format is a header in JSON, with its length before it, and the bytes of the tensors
-behind it.
+Each output becomes a file `<name>.npy` in the current folder, and replaces one that is there. Rows of another
+dtype are converted to the model's. It needs NumPy alone. The format is a header in JSON, with its length
+before it, and the bytes of the tensors behind it.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -62,10 +64,22 @@ def run_in_batches(
     return {output: np.concatenate([answer[output] for answer in answers]) for output in answers[0]}
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """The program."""
+    if len(sys.argv) != 3:
+        sys.exit(f"usage: {sys.argv[0]} http://ADDRESS:PORT ROWS.npy")
     address, file = sys.argv[1:]
-    with urllib.request.urlopen(f"{address}/model", timeout=60) as told:
-        (given,) = json.loads(told.read())["inputs"]
-    for output, values in run_in_batches(address, given["name"], np.load(file)).items():
+    try:
+        with urllib.request.urlopen(f"{address}/model", timeout=60) as told:
+            (given,) = json.loads(told.read())["inputs"]
+        rows = np.load(file).astype(given["dtype"], copy=False)
+        outputs = run_in_batches(address, given["name"], rows)
+    except urllib.error.HTTPError as error:
+        sys.exit(f"{error}: {error.read().decode(errors='replace')}")
+    for output, values in outputs.items():
         np.save(f"{output}.npy", values)
         print(f"{output}.npy: {values.dtype} {values.shape}")
+
+
+if __name__ == "__main__":
+    main()

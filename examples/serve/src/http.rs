@@ -98,7 +98,12 @@ impl Server {
             return Ok(answer);
         }
         match request.uri().path() {
-            "/run" => self.run(request).await,
+            "/run" => {
+                let begun = Instant::now();
+                let answer = self.run(request).await;
+                self.metrics.took(begun.elapsed());
+                answer
+            }
             "/model" => Ok(ok(JSON, self.description())),
             "/metrics" => Ok(ok("text/plain; version=0.0.4", self.metrics.text())),
             _ if self.ends.load(Ordering::Relaxed) => {
@@ -122,7 +127,6 @@ impl Server {
     }
 
     async fn run(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
-        let begun = Instant::now();
         let format = format_of(request.headers())?;
         let accepted = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
         let answer = accepted.and_then(named).unwrap_or(format);
@@ -150,7 +154,6 @@ impl Server {
                 return Err(Refusal::new(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, text));
             }
         };
-        self.metrics.took(begun.elapsed());
         let kind = if answer == Format::Json { JSON } else { SAFETENSORS };
         Ok(ok(kind, bytes))
     }
@@ -168,7 +171,9 @@ fn format_of(headers: &HeaderMap) -> Result<Format, Refusal> {
     let given = headers.get(CONTENT_TYPE).map_or(JSON, |value| value.to_str().unwrap_or_default());
     match named(given.split(';').next().unwrap_or_default().trim()) {
         Some(format) => Ok(format),
-        None => unsupported(format!("the body may be {JSON} or {SAFETENSORS}, got `{given}`")),
+        None => unsupported(format!(
+            "the body may be {JSON} or {SAFETENSORS}, got `{given}` in the header Content-Type"
+        )),
     }
 }
 

@@ -144,16 +144,22 @@ pub(crate) fn position(inputs: &[Argument], name: &str) -> Result<usize> {
     })
 }
 
-/// The inputs, all of which have to be there.
+/// The inputs, all of which have to be there, of their dtypes.
 ///
 /// # Errors
 /// `InvalidArgument` that names the first that is not.
 pub(crate) fn all_of(found: Vec<Option<Tensor>>, inputs: &[Argument]) -> Result<Vec<Tensor>> {
     let one = |(found, input): (Option<Tensor>, &Argument)| {
-        found.ok_or_else(|| {
-            let Argument { name, dtype, shape } = input;
-            Error::invalid_argument(format!("input `{name}` is missing: expected {dtype} of shape {shape}"))
-        })
+        let Argument { name, dtype, shape } = input;
+        let refuse = |got: String| {
+            let text = format!("input `{name}` {got}: expected {dtype} of shape {shape}");
+            Err(Error::invalid_argument(text).with_argument("input", name))
+        };
+        match found {
+            Some(tensor) if tensor.dtype() == *dtype => Ok(tensor),
+            Some(tensor) => refuse(format!("is {}", tensor.dtype())),
+            None => refuse("is missing".to_owned()),
+        }
     };
     found.into_iter().zip(inputs).map(one).collect()
 }

@@ -46,7 +46,7 @@ impl Metrics {
         *self.answers.lock().unwrap_or_else(PoisonError::into_inner).entry(status).or_default() += 1;
     }
 
-    /// A request that was computed, from when its head was read until its answer was there.
+    /// A request to run the model, from when its head was read until its answer was there, whatever it is.
     pub(crate) fn took(&self, time: Duration) {
         let seconds = time.as_secs_f64();
         self.buckets.iter().zip(SECONDS).filter(|(_, end)| seconds <= *end).for_each(|(bucket, _)| {
@@ -76,15 +76,30 @@ impl Metrics {
         let now = |count: &AtomicUsize| count.load(Ordering::Relaxed) as f64;
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let answers = answers.iter().map(|(status, count)| (format!("{{code=\"{status}\"}}"), *count as f64));
-        family("serve_answers_total", "counter", "Answers, by status.", &answers.collect::<Vec<_>>());
+        family(
+            "serve_answers_total",
+            "counter",
+            "Answers to all requests, by status.",
+            &answers.collect::<Vec<_>>(),
+        );
         let buckets = SECONDS.iter().zip(&self.buckets);
         let mut lines: Vec<(String, f64)> =
             buckets.map(|(end, bucket)| (format!("_bucket{{le=\"{end}\"}}"), count(bucket))).collect();
         lines.push(("_bucket{le=\"+Inf\"}".into(), count(&self.answered)));
         lines.push(("_sum".into(), count(&self.nanoseconds) / 1e9));
         lines.push(("_count".into(), count(&self.answered)));
-        family("serve_request_seconds", "histogram", "From a request's head to its answer.", &lines);
-        family("serve_runs_total", "counter", "Runs of the model.", &one(count(&self.runs)));
+        family(
+            "serve_request_seconds",
+            "histogram",
+            "From the head of a request to /run to its answer, of any status.",
+            &lines,
+        );
+        family(
+            "serve_runs_total",
+            "counter",
+            "Runs of the model, also those that fail.",
+            &one(count(&self.runs)),
+        );
         family("serve_run_requests_total", "counter", "Requests in these runs.", &one(count(&self.batched)));
         family("serve_active_requests", "gauge", "Requests read or computed.", &one(now(&self.active)));
         family("serve_connections", "gauge", "Connections.", &one(now(&self.connections)));

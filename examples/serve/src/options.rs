@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -36,8 +36,8 @@ pub(crate) struct Options {
 /// How much of what the server gives to whom.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Limits {
-    /// Where to listen; port 0 is any that is free
-    #[arg(long, default_value = "127.0.0.1:8080")]
+    /// An address, or a name, and a port to listen at; port 0 is any that is free
+    #[arg(long, default_value = "127.0.0.1:8080", value_parser = address, value_name = "ADDRESS:PORT")]
     pub(crate) listen: SocketAddr,
     /// Threads that run the model; the engine's own threads are `OPSMITH_NUM_THREADS`
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
@@ -69,6 +69,11 @@ pub(crate) struct Limits {
     /// How many seconds requests may then take that are not answered yet
     #[arg(long, default_value = "30", value_parser = seconds, value_name = "SECONDS")]
     pub(crate) grace: Duration,
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let mut found = text.to_socket_addrs().map_err(|error| error.to_string())?;
+    found.next().ok_or_else(|| "the name has no address".to_owned())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

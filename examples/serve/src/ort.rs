@@ -213,10 +213,14 @@ impl OnnxModel {
             }
             let session = api.made(|made| (api.create_session())(env, model.as_ptr(), own, made));
             let session = session.with_context(|| {
-                let path = options.model.display();
+                let (path, count) = (options.model.display(), libraries.len());
+                let given = if count == 0 {
+                    "and no library is given by --library".to_owned()
+                } else {
+                    format!("with the ops of {count} libraries")
+                };
                 format!(
-                    "{path}: cannot be opened as a model of ONNX, which --runtime says that it is, with the ops of the libraries \
-                     given by --library"
+                    "{path}: cannot be opened as a model of ONNX, which --runtime says that it is, {given}"
                 )
             })?;
             (session, api.made(|made| (api.cpu_memory())(1, 0, made))?)

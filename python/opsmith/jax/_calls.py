@@ -215,9 +215,12 @@ def _is_weak(x: Any) -> bool:
 
 
 def _as(x: jax.Array, dtype: Any) -> jax.Array:
-    """Such an array in the dtype that is asked for, where JAX would take it: integers become any number, floats any
-    float."""
-    own = x.dtype if dtype in (None, "string") else jax.dtypes.canonicalize_dtype(dtype)
+    """Such an array in the dtype that is asked for, where JAX would take it: integers become any number, and
+    floats any float."""
+    # Not `dtype in (None, "string")`: NumPy's float64 equals `None`.
+    if dtype is None or str(dtype) == "string":
+        return x
+    own = jax.dtypes.canonicalize_dtype(dtype)
     is_integer = jnp.issubdtype(x.dtype, jnp.integer)
     if jnp.issubdtype(own, jnp.inexact) and (is_integer or jnp.issubdtype(x.dtype, jnp.floating)):
         return x.astype(own)

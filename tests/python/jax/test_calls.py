@@ -29,6 +29,26 @@ def test_the_answer_is_of_the_kind_of_the_arguments(distances: opsmith.Library) 
     np.testing.assert_array_equal(z, f(np.asarray(X), np.asarray(Y)))
 
 
+def test_traced_numbers_take_the_dtype_of_the_arrays_beside_them(ops: opsmith.Library) -> None:
+    f = ops.mul
+    half, whole = jnp.ones(2, jnp.bfloat16), jnp.ones(2, jnp.int32)
+    calls = [
+        (lambda: jax.jit(f)(half, 0.5), jnp.bfloat16),
+        (lambda: jax.jit(f)(half, 2), jnp.bfloat16),
+        (lambda: f(jnp.asarray(0.5), half), jnp.bfloat16),
+        (lambda: jax.vmap(f, (0, None))(half, 0.5), jnp.bfloat16),
+        (lambda: jax.jit(f)(whole, 2), jnp.int32),
+        (lambda: jax.lax.fori_loop(1, 3, lambda i, x: f(x, i * 0.5), half), jnp.bfloat16),
+        (lambda: jax.jit(f)(2, 0.5), jax.jit(jnp.multiply)(2, 0.5).dtype),
+    ]
+    for call, dtype in calls:
+        assert call().dtype == dtype
+    assert jax.grad(lambda x, y: f(x, y).sum(), 1)(half, 0.5) == 2
+    for wrong in (lambda: jax.jit(f)(whole, 0.5), lambda: f(half, jnp.ones(2, jnp.float32))):
+        with pytest.raises(JaxRuntimeError, match="set T to"):
+            wrong()
+
+
 def test_lists_and_scalars_beside_an_array(distances: opsmith.Library, testops: opsmith.Library) -> None:
     x = jnp.array([[1.0, 2.0]])
     f = distances.pairwise_manhattan_distance
