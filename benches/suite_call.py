@@ -27,5 +27,5 @@ def cases(options: Options) -> Iterator[Case]:
     yield Case(
         "forward",
         {OURS: lambda: ours(x, y), "C++": lambda: peer(x, y)},
-        [Target(0.65, ("C++",))],
+        [Target(1.25, ("C++",))],
     )
