@@ -72,10 +72,12 @@ def main() -> None:
     try:
         with urllib.request.urlopen(f"{address}/model", timeout=60) as told:
             (given,) = json.loads(told.read())["inputs"]
-        rows = np.load(file).astype(given["dtype"], copy=False)
+        rows = np.load(file).astype(given["dtype"], casting="same_kind", copy=False)
         outputs = run_in_batches(address, given["name"], rows)
     except urllib.error.HTTPError as error:
         sys.exit(f"{error}: {error.read().decode(errors='replace')}")
+    except (OSError, TypeError, ValueError) as error:
+        sys.exit(f"{type(error).__name__}: {error}")
     for output, values in outputs.items():
         np.save(f"{output}.npy", values)
         print(f"{output}.npy: {values.dtype} {values.shape}")

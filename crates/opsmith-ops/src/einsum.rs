@@ -132,6 +132,9 @@ impl OpKernel for Forward {
                 inputs.iter().enumerate().map(|(index, numbers)| call.operand(&cx, index, numbers));
             let operands = operands.collect::<Result<Vec<_>>>()?;
             T::narrow(&cx, y.as_slice_mut()?, |to| {
+                if multiply_into(&cx, &operands, &call.labels.output, to)? {
+                    return Ok(());
+                }
                 to.fill(num_traits::Zero::zero());
                 add(&cx, &call, operands, to)
             })

@@ -153,7 +153,7 @@ pub(crate) fn all_of(found: Vec<Option<Tensor>>, inputs: &[Argument]) -> Result<
         let Argument { name, dtype, shape } = input;
         let refuse = |got: String| {
             let text = format!("input `{name}` {got}: expected {dtype} of shape {shape}");
-            Err(Error::invalid_argument(text).with_argument("input", name))
+            Err(Error::invalid_argument(text).naming(name.as_str()))
         };
         match found {
             Some(tensor) if tensor.dtype() == *dtype => Ok(tensor),

@@ -91,7 +91,7 @@ impl Metrics {
         family(
             "serve_request_seconds",
             "histogram",
-            "From the head of a request to /run to its answer, of any status.",
+            "From the head of a POST to /run to its answer, of any status.",
             &lines,
         );
         family(

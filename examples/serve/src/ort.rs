@@ -217,7 +217,7 @@ impl OnnxModel {
                 let given = if count == 0 {
                     "and no library is given by --library".to_owned()
                 } else {
-                    format!("with the ops of {count} libraries")
+                    format!("with the ops given by --library ({count})")
                 };
                 format!(
                     "{path}: cannot be opened as a model of ONNX, which --runtime says that it is, {given}"

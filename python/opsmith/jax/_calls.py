@@ -171,6 +171,10 @@ def arrays(op: Op, inputs: Sequence[Any]) -> list[Value]:
                     weak[arg.type_attr] = jnp.promote_types(weak.get(arg.type_attr, x.dtype), x.dtype)
                 else:
                     dtypes.setdefault(arg.type_attr, x.dtype)
+    for arg, value in zip(op.inputs, inputs, strict=True):
+        for x in _elements(op, arg, value):
+            if arg.type_attr in weak and type(x) in (int, float, complex):
+                weak[arg.type_attr] = jnp.promote_types(weak[arg.type_attr], jnp.result_type(x))
     dtypes = weak | dtypes
 
     def convert(arg: Arg, x: Any) -> Value:
@@ -215,16 +219,19 @@ def _is_weak(x: Any) -> bool:
 
 
 def _as(x: jax.Array, dtype: Any) -> jax.Array:
-    """Such an array in the dtype that is asked for, where JAX would take it: integers become any number, and
-    floats any float."""
+    """Such an array in the dtype that is asked for, where JAX would take it: integers become any number, floats
+    any float or complex number."""
     # Not `dtype in (None, "string")`: NumPy's float64 equals `None`.
     if dtype is None or str(dtype) == "string":
         return x
     own = jax.dtypes.canonicalize_dtype(dtype)
-    is_integer = jnp.issubdtype(x.dtype, jnp.integer)
-    if jnp.issubdtype(own, jnp.inexact) and (is_integer or jnp.issubdtype(x.dtype, jnp.floating)):
-        return x.astype(own)
-    return x.astype(own) if is_integer and jnp.issubdtype(own, jnp.integer) else x
+    return x.astype(own) if _rank(own) >= _rank(x.dtype) else x
+
+
+def _rank(dtype: Any) -> int:
+    """Where the numbers of a dtype stand among those that become each other; truth values and text are none."""
+    kinds = (jnp.complexfloating, jnp.floating, jnp.integer)
+    return 3 - next((at for at, kind in enumerate(kinds) if jnp.issubdtype(dtype, kind)), 3)
 
 
 def _fitting(op: Op, arg: Arg, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

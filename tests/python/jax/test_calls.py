@@ -40,6 +40,7 @@ def test_traced_numbers_take_the_dtype_of_the_arrays_beside_them(ops: opsmith.Li
         (lambda: jax.jit(f)(whole, 2), jnp.int32),
         (lambda: jax.lax.fori_loop(1, 3, lambda i, x: f(x, i * 0.5), half), jnp.bfloat16),
         (lambda: jax.jit(f)(2, 0.5), jax.jit(jnp.multiply)(2, 0.5).dtype),
+        (lambda: jax.jit(lambda n: f(n, 0.5))(2), jax.jit(jnp.multiply)(2, 0.5).dtype),
     ]
     for call, dtype in calls:
         assert call().dtype == dtype

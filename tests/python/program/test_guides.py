@@ -141,7 +141,7 @@ def test_the_first_op_is_made_as_the_guide_says(tmp_path: Path) -> None:
     assert folder == (tmp_path / "distances").resolve()
 
 
-@pytest.mark.parametrize("origin", ["cpp-extensions", "tensorflow", "triton", "keops"])
+@pytest.mark.parametrize("origin", ["cpp-extensions", "tensorflow", "triton", "keops", "jax"])
 def test_theirs_and_ours_print_what_the_page_says(origin: str, tmp_path: Path) -> None:
     page = REPOSITORY / "docs" / f"from-{origin}.md"
     linked = re.findall(r"\]\((\.\./examples/[^)]+\.rs)\)", page.read_text(encoding="utf-8"))

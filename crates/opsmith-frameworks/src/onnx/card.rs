@@ -107,7 +107,8 @@ impl<'a> CardCall<'a> {
     }
 
     /// Memory in the order of the stream. Where there is none, the function that gives it ends the process, by an exception that it lets
-    /// through: so another one, which gives an error then, looks first. Without a stream it would read at null.
+    /// through: so another one, which gives an error then, looks first. Another thread may still take the memory in between, and since
+    /// looking names no stream it may take new memory where the stream has some. Without a stream the function would read at null.
     fn block(&self, bytes: usize) -> Result<*mut c_void> {
         let (card, mut data) = (self.card, null_mut());
         let api = card.api;

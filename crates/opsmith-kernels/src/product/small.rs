@@ -26,18 +26,21 @@ pub(super) fn product<T: Tiles>(product: Product<'_, T>) -> Option<Product<'_, T
     }
 }
 
-/// Whether a second factor with dense rows is near enough.
-fn is_near<T>(b: &ArrayView2<'_, T>) -> bool {
-    b.strides()[1] == 1 && b.nrows().saturating_mul(b.strides()[0].unsigned_abs()) <= NEAR / size_of::<T>()
+/// Whether a second factor with dense rows is near enough. Rows that are repeated count as a panel each: sums are not cut, and long ones
+/// would be less exact.
+fn is_near<T>(b: &ArrayView2<'_, T>, lanes: usize) -> bool {
+    let step = b.strides()[0].unsigned_abs().max(lanes);
+    b.strides()[1] == 1 && b.nrows().saturating_mul(step) <= NEAR / size_of::<T>()
 }
 
 /// Of a result whose rows are dense.
 fn by_rows<'a, T: Tiles>(product: Product<'a, T>, lanes: usize, tiles: &[Tile<T>]) -> Option<Product<'a, T>> {
     let (rows, inner, columns) = (product.a.nrows(), product.a.ncols(), product.b.ncols());
     // Columns behind the last whole panel are copied, with zeros beside them.
-    let in_place = if is_near(&product.b) { columns / lanes * lanes } else { 0 };
+    let is_near = is_near(&product.b, lanes);
+    let in_place = if is_near { columns / lanes * lanes } else { 0 };
     let width = (columns - in_place).next_multiple_of(lanes);
-    if in_place == 0 && rows.max(columns).max(inner) > SMALL {
+    if !is_near && rows.max(columns).max(inner) > SMALL {
         return Some(product);
     }
     let (mut copied, mut long) = ([MaybeUninit::uninit(); SMALL * SMALL], Vec::<T>::new());

@@ -266,6 +266,27 @@ pub(super) fn contract<A>(
     on.folded(product, &|label| output.contains(label))
 }
 
+/// Sets `to` to the product of two tensors and says so, where it is one of matrices whose dims are in the order of the output's.
+pub(super) fn multiply_into<'a, T: Gemm>(
+    cx: &Compute<'a>,
+    operands: &[Operand<ArrayViewD<'a, T>>],
+    output: &[Label],
+    to: &mut [T],
+) -> Result<bool> {
+    let [a, b] = operands else { return Ok(false) };
+    let (both, left): (Vec<Label>, Vec<Label>) = a.labels.iter().partition(|label| b.labels.contains(label));
+    let right: Vec<Label> = b.labels.iter().copied().filter(|label| !a.labels.contains(label)).collect();
+    let (stack, inner): (Vec<Label>, Vec<Label>) = both.iter().partition(|label| output.contains(label));
+    if [&stack[..], &left, &right].concat() != output || inner.is_empty() || left.len() + right.len() == 0 {
+        return Ok(false);
+    }
+    let (a, b) = (a.grouped(cx, [&stack, &left, &inner])?, b.grouped(cx, [&stack, &inner, &right])?);
+    let shape = [a.len_of(Axis(0)), a.len_of(Axis(1)), b.len_of(Axis(2))];
+    let to = ArrayViewMut::from_shape(IxDyn(&shape), to).map_err(internal)?;
+    T::add_products(cx, &shape[..1], &[(a, b)], to, false)?;
+    Ok(true)
+}
+
 /// Adds a tensor, each of whose dims has a label of its own, to those of a tensor with labels that are some several times, whose dims
 /// it may be repeated along.
 pub(super) fn spread<T: Gemm>(

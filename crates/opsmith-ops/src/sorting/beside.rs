@@ -35,6 +35,7 @@ pub(super) fn is_there() -> bool {
 
 /// Makes and sorts the keys of rows, of which the numbers at each position are given; the largest come first if they are `turned`.
 /// Nothing is done where [`is_there`] says no.
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
 pub(super) fn sort<T: Ordered>(numbers: &[[T; ROWS]], keys: &mut [Keys], turned: bool) {
     #[cfg(target_arch = "x86_64")]
     match Level::best() {

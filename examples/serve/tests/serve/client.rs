@@ -59,7 +59,7 @@ impl Server {
         graph.save(&path).unwrap();
         let mut command = Command::new("sh");
         command.arg("-c").arg(format!("{first} && exec \"$@\"")).arg("sh").arg(env!("CARGO_BIN_EXE_serve"));
-        command.arg(&path).args(["--listen", "127.0.0.1:0", "--output", "y"]);
+        command.arg(&path).args(["--listen", "localhost:0", "--output", "y"]);
         command.arg("--library").arg(library("distances")).args(options);
         (command, folder)
     }
