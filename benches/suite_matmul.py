@@ -1,9 +1,9 @@
 """The standard operators in float32: matrix products, and operations that go through memory once.
 
-The peers of a product are `torch.matmul` on the same tensors with as many threads, and NumPy. The chain is `(x + y) * y -
-x` on 10^7 numbers, in a session, and the sum is over as many numbers. Both are compared with a copy into
-existing memory, which is the limit that memory sets. A copy reads one array and writes one; the chain
-reads two and writes one; the sum reads one and writes nothing.
+The peers of a product are `torch.matmul` on the same tensors with as many threads, and NumPy. The chain is
+`(x + y) * y - x` on 10^7 numbers, in a session, and the sum is over as many numbers. Both are compared with a
+copy into existing memory, which is the limit that memory sets. A copy reads one array and writes one; the
+chain reads two and writes one; the sum reads one and writes nothing.
 """
 
 from __future__ import annotations

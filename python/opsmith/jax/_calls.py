@@ -219,8 +219,8 @@ def _is_weak(x: Any) -> bool:
 
 
 def _as(x: jax.Array, dtype: Any) -> jax.Array:
-    """Such an array in the dtype that is asked for, where JAX would take it: integers become any number, floats
-    any float or complex number."""
+    """Such an array in the dtype that is asked for, where JAX would take it: integers become any number,
+    floats any float or complex number."""
     # Not `dtype in (None, "string")`: NumPy's float64 equals `None`.
     if dtype is None or str(dtype) == "string":
         return x
@@ -229,7 +229,7 @@ def _as(x: jax.Array, dtype: Any) -> jax.Array:
 
 
 def _rank(dtype: Any) -> int:
-    """Where the numbers of a dtype stand among those that become each other; truth values and text are none."""
+    """Where a dtype stands among those whose numbers become each other; truth values and text are none."""
     kinds = (jnp.complexfloating, jnp.floating, jnp.integer)
     return 3 - next((at for at, kind in enumerate(kinds) if jnp.issubdtype(dtype, kind)), 3)
 

@@ -215,6 +215,14 @@ fn factors_may_be_broadcast() {
     let mut c = Array2::from_elem((5, 20), f32::NAN);
     assert_eq!(gemm(1.0, a, b.view(), 0.0, c.view_mut()), Ok(()));
     assert_eq!(c, Array2::from_elem((5, 20), 48.0));
+    // To the first term no other adds anything, so a long sum that is not cut stays there.
+    let one = Array2::from_elem((1, 17), 1.0f32);
+    let b = one.broadcast((1 << 12, 17)).unwrap();
+    let mut a = Array2::<f32>::ones((2, 1 << 12));
+    a.column_mut(0).fill((1 << 24) as f32);
+    let mut c = Array2::from_elem((2, 17), f32::NAN);
+    assert_eq!(gemm(1.0, a.view(), b, 0.0, c.view_mut()), Ok(()));
+    assert!(c.iter().all(|&sum| sum >= ((1 << 24) + 2000) as f32), "{c}");
 }
 
 #[test]
