@@ -88,7 +88,9 @@ fn packed(space: &IndexSpace, operands: usize, index: Index, lanes: usize) -> Re
         structure.index(dim as i128)?;
     }
     for operand in 0..operands {
-        for &stride in space.strides(operand).iter().chain(std::iter::repeat(&0)).take(MAX_RANK) {
+        // Of a dim of 0, which leads nowhere, frameworks leave anything.
+        let strides = if space.is_empty() { &[] } else { space.strides(operand) };
+        for &stride in strides.iter().chain(std::iter::repeat(&0)).take(MAX_RANK) {
             structure.index(stride as i128)?;
         }
     }

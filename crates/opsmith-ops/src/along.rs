@@ -52,9 +52,13 @@ pub(crate) fn by_lanes<T: Element, D: RemoveAxis>(
 /// The dim of lanes in what [`lanes`] gives.
 pub(crate) const LANE: Axis = Axis(1);
 
-/// The dims in front of a dim, that dim, and those behind it.
+/// How many elements the dims in front of a dim have, that dim, and those behind it.
 pub(crate) fn three(shape: &[usize], axis: i64) -> Result<[usize; 3]> {
     let axis = axis_of(axis, shape.len())?;
+    // The dims of what is empty may have any product.
+    if shape.contains(&0) {
+        return Ok([0, shape[axis], 1]);
+    }
     Ok([shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product()])
 }
 

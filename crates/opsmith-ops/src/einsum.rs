@@ -13,7 +13,7 @@ use opsmith::prelude::*;
 use opsmith::space::Extents;
 use opsmith::{Dim, Shape};
 
-use self::contract::{Operand, contract, spread};
+use self::contract::{Operand, contract, multiply_into, spread};
 use self::equation::{Equation, Labels};
 use crate::along::of_real_numbers;
 use crate::define::ops;

@@ -38,7 +38,7 @@ impl<'a> Lanes<'a> {
     fn new(x: TensorView<'a>, axis: usize, more: usize) -> Result<Lanes<'a>> {
         let [lanes, along] = IndexSpace::split(x.shape(), &[x.layout()], |dim| usize::from(dim == axis))?;
         let index = index_of(&[&lanes, &along], 1, x.num_elements().max(more));
-        let inner = x.shape()[axis + 1..].iter().product();
+        let inner = x.shape()[axis + 1..].iter().fold(1, |all: usize, &dim| all.saturating_mul(dim));
         let (element, is_short) = (name(x.dtype())?, x.dtype().size() <= 4);
         Ok(Lanes { x, element, is_short, lanes, along, inner, index })
     }

@@ -48,7 +48,7 @@ impl<'a> Scans<'a> {
         let layouts = tensors.map(|tensor| tensor.layout());
         let [lanes, along] = IndexSpace::split(shape, &layouts, |dim| usize::from(dim == axis))?;
         let index = index_of(&[&lanes, &along], 3, tensors[0].num_elements());
-        let inner = shape[axis + 1..].iter().product();
+        let inner = shape[axis + 1..].iter().fold(1, |all: usize, &dim| all.saturating_mul(dim));
         Ok(Scans { context, tensors, lanes, along, inner, order, index })
     }
 
@@ -252,7 +252,10 @@ mod tests {
         }
         let (x, g) = (array![[1.5f32, -2.0, 0.0, 3.0, 0.5]], array![[1.0f32, 2.0, 3.0, 4.0, 5.0]]);
         in_each_order::<f32>(-1, || gradient::<CumProd>(1).input(&x).input(&g), "x_grad")?;
-        in_each_order::<f32>(0, || gradient::<CumProd>(1).input(&x).input(&g), "x_grad")
+        in_each_order::<f32>(0, || gradient::<CumProd>(1).input(&x).input(&g), "x_grad")?;
+        // The product of a part of the lane is beyond float32.
+        let halves = Array::from_shape_fn(64, |at| f16::from_f32(if at == 0 { 0.0 } else { 100.0 }));
+        compare::<f16>(|| call::<CumProd>().input(&halves), "y")
     }
 
     #[test]

@@ -58,14 +58,22 @@ template <typename T, typename Index> struct Sum : Scan<T, Index, typename Runni
     }
 };
 
-template <typename T, typename Index> struct Product : Sum<T, Index> {
-    typedef typename Running<T>::type State;
+// Of all floats in double precision: the product of a part of a lane soon leaves a float's range.
+template <typename T> struct Multiplied : Running<T> {};
+template <> struct Multiplied<opsmith::half> : Running<double> {};
+template <> struct Multiplied<opsmith::bfloat16> : Running<double> {};
+
+template <typename T, typename Index> struct Product : Scan<T, Index, typename Multiplied<T>::type, T, T> {
+    typedef typename Multiplied<T>::type State;
     typedef LaneOf<T, T, Index> Lane;
 
     static OPSMITH_INLINE State first() { return 1; }
+    static OPSMITH_INLINE State item(const Lane &lane, Index n) { return (State)lane.x(lane.at(n)); }
     static OPSMITH_INLINE State merge(State a, State b) { return a * b; }
     static OPSMITH_INLINE T show(const Lane &lane, Index, State before, State after) {
-        return T(lane.along.exclusive ? before : after);
+        const State product = lane.along.exclusive ? before : after;
+        if constexpr ((State)0.5f != 0) return opsmith::rounded<T>(product);
+        else return T(product);
     }
 };
 
