@@ -191,9 +191,7 @@ class Missing(_OfCall):
     def pull(self, fixed: Sequence[Any], tangents: Sequence[Any], arriving: Sequence[Any]) -> list[Any]:
         """As `Derivative` says."""
         name = self.about.op.name
-        raise UnimplementedError.of(
-            name, None, "has no gradient, so nothing can be differentiated through it"
-        )
+        raise UnimplementedError.of(name, None, _registered.NO_GRADIENT)
 
 
 @dataclass(frozen=True)
@@ -213,9 +211,7 @@ class Declared(_OfCall):
         op, call = self.about.op, self.about.call
         gradient = call.of.chain.gradient
         if gradient is None or op.gradient is None:
-            raise UnimplementedError.of(
-                op.name, None, "has no gradient, so nothing can be differentiated through it"
-            )
+            raise UnimplementedError.of(op.name, None, _registered.NO_GRADIENT)
         needed = self.about.needed()
         wanted = sum(1 << i for i, target in enumerate(op.gradient.outputs) if needed[target])
         if not wanted:

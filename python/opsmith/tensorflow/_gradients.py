@@ -23,10 +23,7 @@ def register(library: str, op: TfOp, gradient: TfOp | None) -> None:
             function = _registered.find(library, op.definition)
             if function is not None:
                 return _composed(op, function, node, grads)
-            raise LookupError(
-                f"{op.name}: has no gradient, so nothing can be differentiated through it; declare one by "
-                "`gradient = …` at the op, or see opsmith.register_gradient"
-            )
+            raise LookupError(f"{op.name}: {_registered.NO_GRADIENT}")
         return [tf.zeros_like(x) if _is_differentiable(x) else None for x in node.inputs]
 
     with contextlib.suppress(KeyError):

@@ -152,7 +152,7 @@ def _node(derivative: Derivative) -> Any:
         if not op.definition.differentiable:
             needed = zip(ctx.inputs, ctx.needs_input_grad[1:], strict=True)
             return None, *(like.zeros() if needs and like else None for like, needs in needed)
-        raise NotImplementedError(f"{op.name}: has no gradient, so nothing can be differentiated through it")
+        raise NotImplementedError(f"{op.name}: {_registered.NO_GRADIENT}")
 
     def jvp(ctx: Context, _: None, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         tensors, output = ctx.call
