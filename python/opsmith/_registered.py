@@ -16,8 +16,8 @@ Function: TypeAlias = Callable[[list[Any], list[Any], dict[str, Any], list[Any]]
 _F = TypeVar("_F", bound=Function)
 
 NO_GRADIENT = (
-    "has no gradient, so nothing can be differentiated through it; declare one by `gradient = …` at the op, or "
-    "see opsmith.register_gradient; a body derives as many orders as it says, as in `#[body(…, orders = 4)]`"
+    "has no gradient, so nothing can be differentiated through it; declare one by `gradient = …` at the op, "
+    "or see opsmith.register_gradient; a body derives as many orders as it says: `#[body(…, orders = 4)]`"
 )
 """What is said of an op without one."""
 
