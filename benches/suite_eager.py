@@ -1,7 +1,7 @@
 """An eager addition of two 1 x 1 float32 matrices from Rust. The peer is candle.
 
 One program calls both in turns, each a hundred thousand times in a row. The figures are medians,
-and of these the medians of five processes: in one of six, calls took nearly twice as long.
+and of these the medians of five processes: in two of eight, calls took nearly twice as long.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 mod few_rows;
 mod native;
+mod near;
 mod room;
-mod small;
 #[cfg(test)]
 mod tests;
 mod threads;

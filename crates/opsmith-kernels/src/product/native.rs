@@ -3,7 +3,7 @@
 use opsmith_core::Result;
 
 use super::room::Room;
-use super::{Product, few_rows, small, vector};
+use super::{Product, few_rows, near, vector};
 
 /// A float that products are computed in.
 pub(crate) trait Native: few_rows::Tiles {
@@ -16,7 +16,7 @@ pub(crate) trait Native: few_rows::Tiles {
 /// # Errors
 /// `ResourceExhausted` without memory for copies of factors.
 pub(super) fn product<T: Native>(product: Product<'_, T>) -> Result<()> {
-    let product = vector::product(product)?.and_then(small::product).and_then(few_rows::product);
+    let product = vector::product(product)?.and_then(near::product).and_then(few_rows::product);
     let Some(product) = product else { return Ok(()) };
     // The kernels want results whose columns are dense: of others they compute the transpose.
     let has_dense_rows = product.c.strides()[1].abs() < product.c.strides()[0].abs();
