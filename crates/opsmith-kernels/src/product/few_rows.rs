@@ -33,12 +33,14 @@ const FEW: usize = 4;
 pub(super) const TILE: usize = 512;
 
 /// Adds up `inner` products for a tile. Of both factors there are the first number, the steps to the next panel or column, and those
-/// along the sum; of the sums, where the first one goes, and the steps to the next column. Those of a column lie side by side.
+/// along the sum; of the sums, where the first one goes, and the steps to the next column. Those of a column lie side by side. Of the
+/// last panel only the first `last` numbers are read, and as many sums stored.
 ///
 /// # Safety
 /// There must be that many numbers everywhere, and a processor that has what the function is compiled for.
 pub(super) type Sum<T> = unsafe fn(
     panels: (*const T, isize, isize),
+    last: usize,
     inner: usize,
     columns: (*const T, isize, isize),
     sums: (*mut T, isize),
@@ -76,22 +78,27 @@ pub(crate) trait Tiles: NdFloat {
 #[cfg(target_arch = "x86_64")]
 macro_rules! tiles {
     ($number:ty: $($level:ident $features:literal $sum:ident $lanes:literal $zero:ident $load:ident $splat:ident $fused:ident
-        $store:ident [$($panels:literal x $columns:literal),*];)*) => {
+        $store:ident $mask:ident $load_some:ident $store_some:ident [$($panels:literal x $columns:literal),*];)*) => {
         $(
             #[target_feature(enable = $features)]
             unsafe fn $sum<const PANELS: usize, const COLUMNS: usize>(
                 (panels, apart, down): (*const $number, isize, isize),
+                last: usize,
                 inner: usize,
                 (columns, step, along): (*const $number, isize, isize),
                 (sums, further): (*mut $number, isize),
             ) {
                 const { assert!(PANELS * COLUMNS * $lanes <= TILE) }
+                let (whole, mask) = (PANELS - 1, $mask(last));
                 let mut tile = [[$zero(); PANELS]; COLUMNS];
                 for at in 0..inner as isize {
                     let mut rows = [$zero(); PANELS];
-                    for panel in 0..PANELS {
-                        // SAFETY: the caller promised that these numbers are there.
-                        rows[panel] = unsafe { $load(panels.offset(panel as isize * apart + at * down)) };
+                    // SAFETY: the caller promised that these numbers are there.
+                    unsafe {
+                        for panel in 0..whole {
+                            rows[panel] = $load(panels.offset(panel as isize * apart + at * down));
+                        }
+                        rows[whole] = $load_some(panels.offset(whole as isize * apart + at * down), mask);
                     }
                     for column in 0..COLUMNS {
                         // SAFETY: as above.
@@ -102,12 +109,13 @@ macro_rules! tiles {
                     }
                 }
                 for column in 0..COLUMNS {
-                    for panel in 0..PANELS {
-                        // SAFETY: as above.
-                        unsafe {
-                            let to = sums.offset(column as isize * further).add(panel * $lanes);
-                            $store(to, tile[column][panel]);
+                    // SAFETY: as above.
+                    unsafe {
+                        let to = sums.offset(column as isize * further);
+                        for panel in 0..whole {
+                            $store(to.add(panel * $lanes), tile[column][panel]);
                         }
+                        $store_some(to.add(whole * $lanes), mask, tile[column][whole]);
                     }
                 }
             }
@@ -135,19 +143,66 @@ macro_rules! tiles {
     };
 }
 
+/// What is true for the first `count` of the numbers of a register.
+#[cfg(target_arch = "x86_64")]
+macro_rules! masks {
+    ($($name:ident $features:literal |$count:ident| $mask:ty: $value:expr;)*) => {$(
+        #[target_feature(enable = $features)]
+        fn $name($count: usize) -> $mask {
+            $value
+        }
+    )*};
+}
+
+#[cfg(target_arch = "x86_64")]
+masks! {
+    mask_f32_avx512 "avx512f" |count| __mmask16: ((1_u32 << count) - 1) as __mmask16;
+    mask_f64_avx512 "avx512f" |count| __mmask8: ((1_u32 << count) - 1) as __mmask8;
+    mask_f32_avx2 "avx2" |count| __m256i:
+        _mm256_cmpgt_epi32(_mm256_set1_epi32(count as i32), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    mask_f64_avx2 "avx2" |count| __m256i:
+        _mm256_cmpgt_epi64(_mm256_set1_epi64x(count as i64), _mm256_setr_epi64x(0, 1, 2, 3));
+}
+
+/// Some numbers, and zeros.
+///
+/// # Safety
+/// The numbers that the mask names must be there.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn load_f32_avx512(from: *const f32, mask: __mmask16) -> __m512 {
+    // SAFETY: promised by the caller.
+    unsafe { _mm512_maskz_loadu_ps(mask, from) }
+}
+
+/// As above.
+///
+/// # Safety
+/// As above.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn load_f64_avx512(from: *const f64, mask: __mmask8) -> __m512d {
+    // SAFETY: promised by the caller.
+    unsafe { _mm512_maskz_loadu_pd(mask, from) }
+}
+
 #[cfg(target_arch = "x86_64")]
 tiles! { f32:
     Avx512 "avx512f" sum_f32_avx512 16 _mm512_setzero_ps _mm512_loadu_ps _mm512_set1_ps _mm512_fmadd_ps _mm512_storeu_ps
+        mask_f32_avx512 load_f32_avx512 _mm512_mask_storeu_ps
         [4 x 6, 2 x 8, 1 x 16];
     Avx2 "avx2,fma" sum_f32_avx2 8 _mm256_setzero_ps _mm256_loadu_ps _mm256_set1_ps _mm256_fmadd_ps _mm256_storeu_ps
+        mask_f32_avx2 _mm256_maskload_ps _mm256_maskstore_ps
         [2 x 5, 1 x 8];
 }
 
 #[cfg(target_arch = "x86_64")]
 tiles! { f64:
     Avx512 "avx512f" sum_f64_avx512 8 _mm512_setzero_pd _mm512_loadu_pd _mm512_set1_pd _mm512_fmadd_pd _mm512_storeu_pd
+        mask_f64_avx512 load_f64_avx512 _mm512_mask_storeu_pd
         [4 x 6, 2 x 12, 1 x 12];
     Avx2 "avx2,fma" sum_f64_avx2 4 _mm256_setzero_pd _mm256_loadu_pd _mm256_set1_pd _mm256_fmadd_pd _mm256_storeu_pd
+        mask_f64_avx2 _mm256_maskload_pd _mm256_maskstore_pd
         [2 x 5, 1 x 8];
 }
 
@@ -198,7 +253,7 @@ fn by_rows<T: Tiles>(product: Product<'_, T>) -> Option<Product<'_, T>> {
             unsafe {
                 let panels = panels[first * inner * lanes..].as_ptr();
                 let sums = (sums.as_mut_ptr(), (tile.panels * lanes) as isize);
-                sum((panels, (inner * lanes) as isize, lanes as isize), inner, (from, step, 1), sums);
+                sum((panels, (inner * lanes) as isize, lanes as isize), lanes, inner, (from, step, 1), sums);
             }
             product.store(first * lanes, column..column + width, tile.panels * lanes, &sums);
             column += width;
