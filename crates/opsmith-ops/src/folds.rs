@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use opsmith::prelude::*;
 use opsmith::space::{Extents, IndexSpace};
 use opsmith::{Dim, Shape};
+use opsmith_core::kernel::{Rest, Settled, SettledCall};
 
 use crate::card;
 use crate::elementwise::Shared;
@@ -136,17 +137,38 @@ impl Terms {
         card::folds::fold(context, fold, (tensor, None), |dim| self.marks[dim], (0, &self.shape))
     }
 
-    /// Makes output 0: `fold` gives a run of results, whose terms' places begin where `place` says, `stride` apart. A result costs some
-    /// `cost` nanoseconds.
-    pub(crate) fn make<Z: Element>(
+    /// Makes output 0 of a tensor in host memory, these being its terms.
+    pub(crate) fn make(
         &self,
         context: &OpKernelContext<'_>,
+        tensor: TensorView<'_>,
+        fill: Fill,
+    ) -> Result<()> {
+        let output = context.allocate_output(0, &self.shape)?;
+        // SAFETY: the tensors are those of the terms and of their results.
+        unsafe { fill(self, tensor.dtype(), &context.compute(), tensor.data_ptr(), output.data_ptr()) }
+    }
+
+    /// What is left to do of calls on dense tensors of the same shape.
+    pub(crate) fn settled(self, dtype: DType, fill: Fill) -> Settled {
+        let outputs = std::iter::once((0, self.shape.clone())).collect();
+        Settled { outputs, rest: Rest::Call(Box::new(Known { terms: self, dtype, fill })) }
+    }
+
+    /// Makes all results, the first of which is at `to`: `fold` gives a run of them, whose terms' places begin where `place` says, `stride`
+    /// apart. A result costs some `cost` nanoseconds.
+    ///
+    /// # Safety
+    /// There must be room for them, which is nobody else's.
+    pub(crate) unsafe fn each<Z: Element>(
+        &self,
+        compute: &Compute<'_>,
+        to: *mut u8,
         cost: usize,
         fold: impl Fn(Run<'_, Z>) + Sync,
-    ) -> Result<()> {
-        let mut output = context.allocate_output(0, &self.shape)?;
-        let memory = Shared(output.as_slice_mut::<Z>()?.as_mut_ptr().cast());
-        context.compute().parallel_for(self.results.len(), cost, |range| {
+    ) {
+        let memory = Shared(to);
+        compute.parallel_for(self.results.len(), cost, |range| {
             let to = &memory;
             let [stride] = self.results.steps([0]);
             self.results.runs([0], range, |first, [place], count| {
@@ -155,7 +177,27 @@ impl Terms {
                 fold(Run { terms: &self.terms, place, stride, to });
             });
         });
-        Ok(())
+    }
+}
+
+/// Makes the results of terms of a dtype: from the address of the tensor, to that of the output.
+///
+/// # Safety
+/// Both must be as the terms say, and the output nobody else's.
+pub(crate) type Fill = unsafe fn(&Terms, DType, &Compute<'_>, *const u8, *mut u8) -> Result<()>;
+
+/// A call whose terms are known.
+struct Known {
+    terms: Terms,
+    dtype: DType,
+    fill: Fill,
+}
+
+// SAFETY: a fold reads its terms and writes its results.
+unsafe impl SettledCall for Known {
+    unsafe fn run(&self, compute: &Compute<'_>, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<()> {
+        // SAFETY: promised by the caller.
+        unsafe { (self.fill)(&self.terms, self.dtype, compute, inputs[0], outputs[0]) }
     }
 }
 
@@ -186,25 +228,47 @@ impl<F: Folding> OpKernel for FoldKernel<F> {
         if crate::card::is_on_card(context) {
             return terms.fold_on_card(context, F::ON_CARD, tensor);
         }
-        dispatch!(tensor.dtype(), Integer, |T| {
-            let from = Shared(tensor.data_ptr().cast_mut());
-            terms.make::<T>(context, terms.terms.len(), |run| {
-                let (from, [step]) = (&from, run.terms.steps([0]));
-                for (i, to) in run.to.iter_mut().enumerate() {
-                    let (place, mut result) = (run.place + run.stride * i as isize, F::first::<T>());
-                    run.terms.runs([0], 0..run.terms.len(), |_, [at], count| {
-                        // SAFETY: the places are in the tensor.
-                        let first = unsafe { from.0.cast::<T>().offset(place + at) };
-                        for i in 0..count as isize {
-                            // SAFETY: as above.
-                            result = F::fold(result, unsafe { *first.offset(i * step) });
-                        }
-                    });
-                    *to = result;
-                }
-            })
-        })
+        terms.make(context, tensor, fill::<F>)
     }
+
+    fn settle(&self, context: &OpKernelContext<'_>) -> Option<Settled> {
+        let tensor = context.input(0).ok()?;
+        Some(Terms::new(&self.axes, tensor).ok()?.settled(tensor.dtype(), fill::<F>))
+    }
+}
+
+/// The folds of integers.
+///
+/// # Safety
+/// As [`Fill`].
+unsafe fn fill<F: Folding>(
+    terms: &Terms,
+    dtype: DType,
+    compute: &Compute<'_>,
+    from: *const u8,
+    to: *mut u8,
+) -> Result<()> {
+    let from = Shared(from.cast_mut());
+    dispatch!(dtype, Integer, |T| {
+        let fold = |run: Run<'_, T>| {
+            let (from, [step]) = (&from, run.terms.steps([0]));
+            for (i, to) in run.to.iter_mut().enumerate() {
+                let (place, mut result) = (run.place + run.stride * i as isize, F::first::<T>());
+                run.terms.runs([0], 0..run.terms.len(), |_, [at], count| {
+                    // SAFETY: the places are in the tensor.
+                    let first = unsafe { from.0.cast::<T>().offset(place + at) };
+                    for i in 0..count as isize {
+                        // SAFETY: as above.
+                        result = F::fold(result, unsafe { *first.offset(i * step) });
+                    }
+                });
+                *to = result;
+            }
+        };
+        // SAFETY: promised by the caller.
+        unsafe { terms.each(compute, to, terms.terms.len(), fold) };
+        Ok(())
+    })
 }
 
 pub(crate) fn folded_shape(c: &mut InferenceContext<'_>) -> Result<()> {

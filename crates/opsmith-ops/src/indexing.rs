@@ -9,12 +9,13 @@ use opsmith::memory;
 use opsmith::prelude::*;
 use opsmith::space::Extents;
 use opsmith::{Dim, Shape};
+use opsmith_core::kernel::{Rest, Settled, SettledCall};
 
 use crate::define::ops;
 use crate::elementwise::Shared;
 use crate::linear::{self, Facts, Linear, is_float, last_input};
 use crate::moved_on_card::moves;
-use crate::parameters::{axis_of, dims, empty_text, numbers};
+use crate::parameters::{axis_of, dims, elements, empty_text, numbers};
 
 ops! {
     /// The op `Gather`: parts of a tensor by their positions along a dim.
@@ -25,17 +26,20 @@ ops! {
     OneHot = one_hot();
 }
 
-/// The numbers of an input of positions, which are from `-dim` to `dim - 1`, as positions from the start.
+/// A position along a dim, from the start: that of element `at` of an input of positions, from `-dim` to `dim - 1`.
+fn position(name: &'static str, dim: usize, (at, index): (usize, i64)) -> Result<usize> {
+    let from_start = if index < 0 { index.saturating_add_unsigned(dim as u64) } else { index };
+    usize::try_from(from_start).ok().filter(|&index| index < dim).ok_or_else(|| {
+        Error::out_of_range(format!(
+            "`{name}` must be positions along a dim of {dim}, got {index} at element {at}"
+        ))
+        .naming(name)
+    })
+}
+
+/// The numbers of an input of positions, as positions from the start.
 fn positions(context: &OpKernelContext<'_>, name: &'static str, dim: usize) -> Result<Vec<usize>> {
-    let position = |(at, index): (usize, i64)| {
-        let from_start = if index < 0 { index.saturating_add_unsigned(dim as u64) } else { index };
-        usize::try_from(from_start).ok().filter(|&index| index < dim).ok_or_else(|| {
-            Error::out_of_range(format!(
-                "`{name}` must be positions along a dim of {dim}, got {index} at element {at}"
-            ))
-            .naming(name)
-        })
-    };
+    let position = |element| position(name, dim, element);
     let tensor = context.input(name)?;
     match tensor.dtype() {
         DType::Int32 => {
@@ -150,6 +154,25 @@ impl Linear for Gathering {
         Ok(())
     }
 
+    fn settle(&self, context: &OpKernelContext<'_>) -> Option<Settled> {
+        let (input, indices) = (context.input(0).ok()?, context.input("indices").ok()?);
+        let (axis, shape) = self.axis_and_shape(context, input.shape()).ok()?;
+        let size = input.dtype().size();
+        if input.dtype() == DType::String || !(1..=MOST_BYTES / size).contains(&elements(&shape)?) {
+            return None;
+        }
+        let [outer, inner] = [&input.shape()[..axis], &input.shape()[axis + 1..]];
+        let few = FewRows {
+            tables: outer.iter().product(),
+            dim: input.shape()[axis],
+            bytes: inner.iter().product::<usize>() * size,
+            count: indices.num_elements(),
+            index: indices.dtype(),
+        };
+        let outputs = std::iter::once((0, shape)).collect();
+        Some(Settled { outputs, rest: Rest::Call(Box::new(few)) })
+    }
+
     fn backward(&self, context: &OpKernelContext<'_>) -> Result<()> {
         if crate::card::is_on_card(context) {
             let (axis, shape) = self.axis_and_shape(context, context.input_shape(0)?)?;
@@ -165,6 +188,43 @@ impl Linear for Gathering {
             }
         };
         add_up(context, gradient, context.input_shape(0)?, runs)
+    }
+}
+
+/// A larger result is worth threads. What is empty may have any number of rows.
+pub(crate) const MOST_BYTES: usize = 1 << 16;
+
+/// A gather of few rows of so many bytes, at `count` positions in each of some tables.
+struct FewRows {
+    tables: usize,
+    dim: usize,
+    bytes: usize,
+    count: usize,
+    index: DType,
+}
+
+// SAFETY: it reads rows at positions that it has checked, and writes the output's.
+unsafe impl SettledCall for FewRows {
+    unsafe fn run(&self, _: &Compute<'_>, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<()> {
+        let &FewRows { tables, dim, bytes, count, index } = self;
+        for at in 0..count {
+            // SAFETY: promised by the caller; there are so many positions.
+            let position_at = unsafe {
+                match index {
+                    DType::Int32 => i64::from(*inputs[1].cast::<i32>().add(at)),
+                    _ => *inputs[1].cast::<i64>().add(at),
+                }
+            };
+            let row = position("indices", dim, (at, position_at))?;
+            for table in 0..tables {
+                // SAFETY: both rows are in their tensors, which are dense.
+                unsafe {
+                    let (from, to) = ((table * dim + row) * bytes, (table * count + at) * bytes);
+                    outputs[0].add(to).copy_from_nonoverlapping(inputs[0].add(from), bytes);
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -345,11 +405,7 @@ impl OpKernel for OneHotKernel {
         let axis = axis_of(self.axis, indices.len() + 1)?;
         let mut shape = Extents::from_slice(indices);
         shape.insert(axis, self.depth);
-        ensure!(
-            crate::parameters::elements(&shape).is_some(),
-            ResourceExhausted,
-            "a tensor of shape {shape:?} is too large"
-        );
+        ensure!(elements(&shape).is_some(), ResourceExhausted, "a tensor of shape {shape:?} is too large");
         if crate::card::is_on_card(context) {
             return card::mark(context, axis, &shape);
         }

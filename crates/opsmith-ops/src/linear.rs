@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use opsmith::Shape;
 use opsmith::dtype::sets;
 use opsmith::prelude::*;
+use opsmith_core::kernel::Settled;
 
 use crate::card;
 use crate::moved::for_every_dtype;
@@ -47,6 +48,11 @@ pub(crate) trait Linear: Send + Sync + Sized + 'static {
     /// Makes output 0, of the shape of input 0, from the last input, which has the shape of `y`.
     fn backward(&self, context: &OpKernelContext<'_>) -> Result<()>;
 
+    /// What is left to do of forward calls on tensors of the same shapes.
+    fn settle(&self, _context: &OpKernelContext<'_>) -> Option<Settled> {
+        None
+    }
+
     /// Whether inputs may have any strides.
     const STRIDED: bool = true;
 
@@ -69,6 +75,10 @@ impl<L: Linear> OpKernel for Forward<L> {
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         self.0.forward(context)
+    }
+
+    fn settle(&self, context: &OpKernelContext<'_>) -> Option<Settled> {
+        self.0.settle(context)
     }
 }
 

@@ -3,9 +3,11 @@
 use opsmith::prelude::*;
 use opsmith::space::Extents;
 use opsmith::{Dim, Shape};
+use opsmith_core::kernel::{Rest, Settled, SettledCall};
 
 use crate::card;
 use crate::define::ops;
+use crate::indexing::MOST_BYTES;
 use crate::linear::{self, FLOATS, Facts, Linear, floats, is_float, last_input};
 use crate::moved::{Moved, assemble, for_every_dtype, make};
 use crate::moved_on_card::moves;
@@ -197,6 +199,43 @@ impl<const NEW: bool> OpKernel for Joining<NEW> {
         let (tensors, axis) = laid_out(context, self.0, along(NEW))?;
         let (shape, places) = places(&tensors, axis);
         assemble(context, (0, 0), &shape, tensors.into_iter().zip(places).collect(), false)
+    }
+
+    fn settle(&self, context: &OpKernelContext<'_>) -> Option<Settled> {
+        let (tensors, axis) = laid_out(context, self.0, along(NEW)).ok()?;
+        let (shape, _) = places(&tensors, axis);
+        let dtype = context.input_list(0).ok()?.first()?.dtype();
+        if dtype == DType::String || !(1..=MOST_BYTES / dtype.size()).contains(&elements(&shape)?) {
+            return None;
+        }
+        let bytes = |tensor: &Moved<'_>| tensor.shape()[axis..].iter().product::<usize>() * dtype.size();
+        let few =
+            FewParts { bytes: tensors.iter().map(bytes).collect(), rows: shape[..axis].iter().product() };
+        let outputs = std::iter::once((0, shape)).collect();
+        Some(Settled { outputs, rest: Rest::Call(Box::new(few)) })
+    }
+}
+
+/// Tensors put together: of each the bytes of a part, of which there is one for every row.
+struct FewParts {
+    bytes: Vec<usize>,
+    rows: usize,
+}
+
+// SAFETY: it reads the parts of all inputs, and writes those of the output.
+unsafe impl SettledCall for FewParts {
+    unsafe fn run(&self, _: &Compute<'_>, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<()> {
+        let mut to = outputs[0];
+        for row in 0..self.rows {
+            for (&bytes, from) in self.bytes.iter().zip(inputs) {
+                // SAFETY: promised by the caller; both parts are in their tensors, which are dense.
+                unsafe {
+                    to.copy_from_nonoverlapping(from.add(row * bytes), bytes);
+                    to = to.add(bytes);
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -4,8 +4,10 @@ use std::marker::PhantomData;
 
 use opsmith::dtype::{bf16, f16, sets};
 use opsmith::isa::{Isa, Kernel, dispatch};
+
 use opsmith::prelude::*;
 use opsmith_body::{Axes as Lying, Axis, Expr, Index, Indexed, Listing, compose_over};
+use opsmith_core::kernel::Settled;
 use opsmith_core::{Program, ProgramRows};
 
 use crate::card;
@@ -145,14 +147,35 @@ impl<E: Extreme> OpKernel for PositionKernel<E> {
         if crate::card::is_on_card(context) {
             return terms.fold_on_card(context, E::ON_CARD, tensor);
         }
-        dispatch!(tensor.dtype(), RealNumber, |T| {
-            let from = Shared(tensor.data_ptr().cast_mut());
-            // A processor compares several numbers at a time, if they lie side by side.
-            let side_by_side = terms.terms.steps([0]) == [1] || terms.results.steps([0]) == [1];
-            let cost = terms.terms.len().div_ceil(if side_by_side { 4 } else { 1 });
-            terms.make::<i64>(context, cost, |run| dispatch(First::<E, T>::new(&from, run)))
-        })
+        terms.make(context, tensor, fill::<E>)
     }
+
+    fn settle(&self, context: &OpKernelContext<'_>) -> Option<Settled> {
+        let tensor = context.input(0).ok()?;
+        Some(Terms::new(&self.axes, tensor).ok()?.settled(tensor.dtype(), fill::<E>))
+    }
+}
+
+/// The positions of extremes.
+///
+/// # Safety
+/// As [`Fill`](crate::folds::Fill).
+unsafe fn fill<E: Extreme>(
+    terms: &Terms,
+    dtype: DType,
+    compute: &Compute<'_>,
+    from: *const u8,
+    to: *mut u8,
+) -> Result<()> {
+    let from = Shared(from.cast_mut());
+    // A processor compares several numbers at a time, if they lie side by side.
+    let side_by_side = terms.terms.steps([0]) == [1] || terms.results.steps([0]) == [1];
+    let cost = terms.terms.len().div_ceil(if side_by_side { 4 } else { 1 });
+    dispatch!(dtype, RealNumber, |T| {
+        // SAFETY: promised by the caller.
+        unsafe { terms.each::<i64>(compute, to, cost, |run| dispatch(First::<E, T>::new(&from, run))) };
+        Ok(())
+    })
 }
 
 /// Looks for the first extremes of a run of results.

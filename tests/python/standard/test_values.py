@@ -121,3 +121,20 @@ def test_what_is_no_program_is_refused(ops: opsmith.Library) -> None:
         opsmith.InvalidArgumentError, match="the program has 1 inputs and 1 outputs, got 2 and 1"
     ):
         ops.pointwise([np.ones(2)] * 2, program="inputs 1\ninput 0\noutput 0 1", M=1)
+
+
+@pytest.mark.parametrize("index", ["int32", "int64"])
+def test_calls_of_the_same_shapes_look_at_the_numbers_again(ops: opsmith.Library, index: str) -> None:
+    """A plan remembers what shapes decide, and nothing else."""
+    random = np.random.default_rng(0)
+    for _ in range(4):
+        x, y = (random.standard_normal((3, n, 5)).astype("float32") for n in (4, 2))
+        at = random.integers(-4, 4, (2, 3)).astype(index)
+        np.testing.assert_array_equal(ops.gather(x, at, axis=1), np.take(x, at, axis=1))
+        np.testing.assert_array_equal(ops.concat([x, y], axis=1), np.concatenate([x, y], axis=1))
+        np.testing.assert_array_equal(ops.stack([x, 2 * x], axis=2), np.stack([x, 2 * x], axis=2))
+        np.testing.assert_array_equal(ops.arg_max(x, axes=[1]), x.argmax(1))
+        np.testing.assert_array_equal(ops.sum(at, axes=[0]), at.sum(0))
+        at[1, 2] = 4
+        with pytest.raises(IndexError, match="positions along a dim of 4, got 4 at element 5"):
+            ops.gather(x, at, axis=1)

@@ -2,9 +2,9 @@
 //! at a time.
 
 use quote::ToTokens;
-use syn::{BinOp, Block, Expr, ExprCall, Ident, Stmt, Type, UnOp};
+use syn::{BinOp, Block, Expr, ExprCall, ExprLit, Ident, Lit, Stmt, Type, UnOp};
 
-use super::parameter::{Parameter, Role};
+use super::parameter::Parameter;
 use crate::numbers::text::{self, Literal, assigned, comparison, is_arithmetic};
 use crate::numbers::{self, Known, Names, Rules};
 
@@ -53,10 +53,10 @@ pub(crate) fn check(
     block: &Block,
 ) -> syn::Result<()> {
     let rules = Body { generic, has_rows };
-    let numbers =
-        parameters.iter().filter(|parameter| matches!(parameter.role, Role::Input(_) | Role::NumberAttr(_)));
-    let names =
-        numbers.map(|parameter| (parameter.ident.to_string(), rules.of_type(&parameter.ty))).collect();
+    let names = parameters
+        .iter()
+        .map(|parameter| (parameter.ident.to_string(), rules.of_type(&parameter.ty)))
+        .collect();
     numbers::check(&rules, names, block)
 }
 
@@ -119,6 +119,10 @@ impl Body<'_> {
         self.of(expr, names) == Some(Known::Mask)
     }
 
+    fn is_plain(&self, expr: &Expr, names: &Names) -> bool {
+        self.of(expr, names) == Some(Known::Plain)
+    }
+
     /// The type of such a number as the function writes it.
     fn ty(&self, number: Known) -> String {
         match (self.has_rows, number) {
@@ -133,6 +137,7 @@ impl Body<'_> {
         let ty = self.ty(number);
         match Literal::of(expr) {
             Some(literal) => Some(format!("{ty}::of({})", literal.float)),
+            None if self.is_plain(expr, names) => Some(format!("{ty}::of({})", text::of(expr))),
             None if self.has_rows && number == Known::Each && self.of(expr, names) == Some(Known::One) => {
                 Some(format!("{ty}::of_row({})", text::of(expr)))
             }
@@ -173,15 +178,13 @@ impl Body<'_> {
             return None;
         }
         let sign = op.to_token_stream().to_string();
-        match (Literal::of(left), of_left, Literal::of(right), of_right) {
-            (Some(constant), _, _, Some(_)) => {
-                let written = format!("{ty}::of({})", constant.float);
-                Some(format!(
-                    "convert a constant on the left of a number with `of`: `{written} {sign} {}`",
-                    text::receiver(right)
-                ))
-            }
-            (_, Some(_), Some(constant), _) if constant.is_int => Some(format!(
+        match (of_left, Literal::of(right), of_right) {
+            (None, _, Some(_)) => Some(format!(
+                "convert a constant on the left of a number with `of`: `{} {sign} {}`",
+                self.made(left, number, names)?,
+                text::receiver(right)
+            )),
+            (Some(_), Some(constant), _) if constant.is_int => Some(format!(
                 "a constant beside a number must be a float: `{} {sign} {}`, or `{ty}::of({})`",
                 text::receiver(left),
                 constant.clone().operand().float,
@@ -237,16 +240,17 @@ impl Body<'_> {
         })
     }
 
-    /// Arguments of a function of numbers, one of which is a literal.
+    /// Arguments of a function of numbers, one of which is a plain number.
     fn argument(&self, of: Known, name: &str, arguments: &[&Expr], names: &Names) -> Option<syn::Error> {
         let takes_numbers = NUMBERS.contains(&name) || COMPARISONS.contains(&name) || name == "select";
         if !takes_numbers {
             return None;
         }
-        let literal = arguments.iter().find(|argument| Literal::of(argument).is_some())?;
-        let made = self.made(literal, of, names)?;
+        let is_plain = |argument: &Expr| Literal::of(argument).is_some() || self.is_plain(argument, names);
+        let plain = arguments.iter().find(|argument| is_plain(argument))?;
+        let made = self.made(plain, of, names)?;
         let message = format!("`{name}` takes numbers of the body: write `{made}`");
-        Some(syn::Error::new_spanned(literal, message))
+        Some(syn::Error::new_spanned(plain, message))
     }
 
     /// What is compared by methods: a number, or a position.
@@ -282,15 +286,17 @@ impl Rules for Body<'_> {
     fn known(&self, expr: &Expr, names: &Names) -> Option<Known> {
         match expr {
             Expr::Unary(unary) => match unary.op {
-                UnOp::Neg(_) => self.number(&unary.expr, names),
+                UnOp::Neg(_) => self.of(&unary.expr, names).filter(|known| *known != Known::Mask),
                 UnOp::Not(_) => self.of(&unary.expr, names).filter(|known| *known == Known::Mask),
                 _ => None,
             },
             Expr::Binary(binary) if is_arithmetic(&binary.op) => {
                 let (left, right) = (self.number(&binary.left, names), self.number(&binary.right, names));
                 let is_each = left == Some(Known::Each) || right == Some(Known::Each);
-                if is_each { Some(Known::Each) } else { left.or(right) }
+                let is_plain = self.is_plain(&binary.left, names) || self.is_plain(&binary.right, names);
+                if is_each { Some(Known::Each) } else { left.or(right).or(is_plain.then_some(Known::Plain)) }
             }
+            Expr::Lit(ExprLit { lit: Lit::Float(_), .. }) => Some(Known::Plain),
             Expr::Binary(binary) if matches!(binary.op, BinOp::BitAnd(_) | BinOp::BitOr(_)) => {
                 let is_mask = self.is_mask(&binary.left, names) || self.is_mask(&binary.right, names);
                 is_mask.then_some(Known::Mask)
@@ -338,6 +344,7 @@ impl Rules for Body<'_> {
             path.path.segments.iter().map(|segment| segment.ident.to_string()).collect();
         match segments.as_slice() {
             [only] if self.generic == only => Some(Known::Each),
+            [only] if only == "f64" => Some(Known::Plain),
             [first, kind] if self.generic == first && kind == "Each" => Some(Known::Each),
             [first, kind] if self.generic == first && kind == "One" => Some(Known::One),
             [first, kind] if self.generic == first && kind == "Index" => Some(Known::Position),

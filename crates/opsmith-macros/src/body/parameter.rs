@@ -90,9 +90,14 @@ impl Parameter {
             (None, None) => {
                 let is_of_bodies = matches!(&ty, Type::Path(path)
                     if path.path.segments.last().is_some_and(|last| last.ident == "Mask" || last.ident == "Index"));
-                let hint = match is_of_bodies {
-                    true => "masks and positions are inputs of #[body(…)]",
-                    false => "for what is not a tensor, write #[attr] before the parameter",
+                let is_float =
+                    matches!(&ty, Type::Path(path) if path.path.is_ident("f64") || path.path.is_ident("f32"));
+                let hint = match (is_of_bodies, is_float) {
+                    (true, _) => "masks and positions are inputs of #[body(…)]".to_owned(),
+                    (_, true) => {
+                        format!("for a number that is fixed for the call, write `#[attr] {name}: {generic}`")
+                    }
+                    _ => "for what is not a tensor, write #[attr] before the parameter".to_owned(),
                 };
                 let message = format!("an input of #[{}] is of type {}; {hint}", family.name, family.numbers);
                 return Err(syn::Error::new_spanned(&ty, message));

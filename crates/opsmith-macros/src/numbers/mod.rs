@@ -19,6 +19,8 @@ pub(crate) enum Known {
     One,
     /// What a comparison of such numbers gives.
     Mask,
+    /// A number of Rust beside numbers of a body: an `f64`.
+    Plain,
     /// A position along an axis of a body.
     Position,
     /// An array of numbers of a body, or one of such arrays, so many deep.

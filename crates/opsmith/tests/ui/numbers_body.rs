@@ -52,6 +52,13 @@ fn weighed<S: Indexed>(w: [S; 3], x: S, y: S) -> S {
     sum * (1.0 - S::count(k)) + 1.0 - y
 }
 
-opsmith::library! { name = "numbers", ops = [clipped, grown, centred, hinge, picked, weighed] }
+#[pointwise]
+fn plain<S: Scalar>(x: S, #[attr(default = 1.0)] delta: f64) -> S {
+    let half = -0.5;
+    let d = (half * delta * x).min(delta);
+    S::select(d <= delta, d, 2.0 * half)
+}
+
+opsmith::library! { name = "numbers", ops = [clipped, grown, centred, hinge, picked, weighed, plain] }
 
 fn main() {}
