@@ -255,7 +255,7 @@ impl Body<'_> {
 
     /// What is compared by methods: a number, or a position.
     fn comparable(&self, expr: &Expr, names: &Names) -> Option<Known> {
-        self.of(expr, names).filter(|known| *known != Known::Mask)
+        self.of(expr, names).filter(|known| !matches!(known, Known::Mask | Known::Plain))
     }
 
     /// A comparison of numbers in an expression: one of them, and the method.
