@@ -14,6 +14,7 @@ mod settled;
 mod stages;
 #[cfg(test)]
 mod tests;
+mod widened;
 mod work;
 
 use std::sync::Arc;
@@ -266,15 +267,13 @@ impl Ready {
         arguments: &[Argument],
         is_native: bool,
     ) -> Result<()> {
+        let (sizes, arguments) = ((&self.sizes[..], self.own), (arguments, &self.lies[..]));
         // SAFETY: promised by the caller.
         unsafe {
-            self.cut.run::<T>(
-                compute,
-                (&self.sizes, self.own),
-                (arguments, &self.lies),
-                self.inputs,
-                is_native,
-            )
+            match self.cut.is_widened {
+                true => widened::run::<T>(&self.cut, compute, sizes, arguments, self.inputs, is_native),
+                false => self.cut.run::<T>(compute, sizes, arguments, self.inputs, is_native),
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use opsmith_core::{Compute, Result};
 use super::axes::Lie;
 use super::made::{Made, Native};
 use super::memory::{Address, Operand, Task};
-use super::{Argument, Placed, bytes, bytes_of, is_possible, matrices};
+use super::{Argument, Placed, bytes, bytes_of, is_possible, matrices, widened};
 use crate::stored::Stored;
 
 /// What a graph was cut into, for tensors of some sizes and strides.
@@ -16,6 +16,8 @@ pub(super) struct Cut {
     /// The axes of each array of temporary memory that stages share.
     temporaries: Vec<Axes>,
     stages: Vec<Stage>,
+    /// Whether it is of float32, of which the arguments have to be copied.
+    pub(super) is_widened: bool,
 }
 
 /// What is computed at once.
@@ -42,7 +44,10 @@ impl Cut {
         let dense: Vec<Option<Axes>> = placed.iter().zip(lies).map(dense).collect();
         let outputs = (0..placed.len() - inputs).map(Place::Output).collect();
         let whole = |graph| Products { temporaries: Vec::new(), parts: vec![Part::Graph(graph, outputs)] };
-        // Those of 16 bits are computed in float32.
+        if T::HELD != Held::Same && widened::pays(placed, lies, sizes) {
+            let cut = Cut::new::<T::Wide>(graph, (sizes, own), (placed, lies), inputs);
+            return Cut { is_widened: true, ..cut };
+        }
         let products = if T::HELD == Held::Same { graph.at_products(sizes, &dense) } else { None };
         let Products { temporaries, parts } = products.unwrap_or_else(|| whole(graph));
         let lies = placed.iter().zip(lies).map(|(placed, lie)| {
@@ -70,7 +75,7 @@ impl Cut {
             }
         };
         let stages = parts.into_iter().map(stage).collect();
-        Cut { temporaries, stages }
+        Cut { temporaries, stages, is_widened: false }
     }
 
     /// Computes the outputs, which come after all inputs; as machine code only if that is allowed.
