@@ -62,7 +62,7 @@ def test_no_rows_have_an_answer(address: str, tmp_path: Path) -> None:
 
 
 def test_connections_outlive_refusals(address: str) -> None:
-    body = json.dumps({"inputs": {"x": np.ones((500, 3)).tolist()}})
+    body = json.dumps({"inputs": {"x": np.ones((2000, 3)).tolist()}})
 
     def statuses(_: int) -> list[int]:
         connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
