@@ -212,10 +212,8 @@ impl OnnxModel {
                 api.check((api.register_library())(own, library.as_ptr()))?;
             }
             let session = api.made(|made| (api.create_session())(env, model.as_ptr(), own, made));
-            (
-                session.map_err(|error| unopened(options, &error))?,
-                api.made(|made| (api.cpu_memory())(1, 0, made))?,
-            )
+            let session = session.map_err(|error| unopened(options, &error))?;
+            (session, api.made(|made| (api.cpu_memory())(1, 0, made))?)
         };
         let inputs = arguments(api, session, (api.input_count(), api.input_type(), api.input_name()))?;
         ensure!(!inputs.is_empty(), "the model has no inputs: there is nothing to ask for");
