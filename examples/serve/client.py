@@ -8,7 +8,9 @@ before it, and the bytes of the tensors behind it.
 from __future__ import annotations
 
 import json
+import random
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -18,6 +20,9 @@ import numpy as np
 
 NAMES = {"F16": "f2", "F32": "f4", "F64": "f8", "I8": "i1", "I16": "i2", "I32": "i4", "I64": "i8"}
 NAMES |= {"BOOL": "?", "U8": "u1", "U16": "u2", "U32": "u4", "U64": "u8"}
+
+#: How often a server is asked that has no room for a request (503).
+TRIES = 8
 
 
 def pack(tensors: Mapping[str, np.ndarray]) -> bytes:
@@ -47,18 +52,30 @@ def unpack(answer: bytes) -> dict[str, np.ndarray]:
 
 
 def run(url: str, **inputs: np.ndarray) -> dict[str, np.ndarray]:
-    """One request. What the server refuses is an `HTTPError`, whose `read()` gives the reason."""
+    """One request, sent again while the server has no room. What it refuses is an `HTTPError`, whose `read()`
+    gives the reason.
+    """
     headers = {"Content-Type": "application/safetensors"}
     request = urllib.request.Request(f"{url}/run", pack(inputs), headers)
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return unpack(answer.read())
+    tries_left = TRIES
+    while True:
+        tries_left -= 1
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return unpack(answer.read())
+        except urllib.error.HTTPError as error:
+            if error.code != 503 or not tries_left:
+                raise
+            # Not all that were refused at the same moment come back at the same moment.
+            time.sleep(float(error.headers.get("Retry-After", 1)) * random.uniform(1, 2))
 
 
 def run_in_batches(
     url: str, name: str, rows: np.ndarray, size: int = 1024, connections: int = 8
 ) -> dict[str, np.ndarray]:
     """A model whose rows are independent, on so many rows a request and so many requests at a time."""
-    parts = [rows[first : first + size] for first in range(0, len(rows), size)]
+    # Of no rows there is one request: its answer has the outputs' names and dims.
+    parts = [rows[first : first + size] for first in range(0, max(len(rows), 1), size)]
     with ThreadPoolExecutor(connections) as threads:
         answers = list(threads.map(lambda part: run(url, **{name: part}), parts))
     return {output: np.concatenate([answer[output] for answer in answers]) for output in answers[0]}

@@ -228,8 +228,7 @@ fn tensors_of(
 
 /// The error for what is no file of tensors.
 fn damaged(place: &dyn Display, error: &SafeTensorError, size: u64) -> Error {
-    let text =
-        format!("{place}: is no file of tensors (safetensors), or a damaged one: {error} ({size} bytes)");
+    let text = format!("{place}: no file of tensors (safetensors), or a damaged one: {error} ({size} bytes)");
     Error::new(opsmith_core::Code::DataLoss, text)
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::json;
 use crate::metrics::Metrics;
-use crate::model::Model;
+use crate::model::{Model, all_of, position};
 use crate::report;
 
 /// How a body has tensors.
@@ -160,10 +160,16 @@ impl<'a> Worker<'a> {
             return json::read(&body, inputs);
         }
         let mut found: Vec<Option<Tensor>> = vec![None; inputs.len()];
-        for (name, tensor) in tensors_from_bytes(body)? {
-            found[json::position(inputs, &name)?] = Some(tensor);
+        let is_object = body.first() == Some(&b'{');
+        let tensors = tensors_from_bytes(body).map_err(|error| match is_object {
+            true => error
+                .with_text(|text| format!("{text}; JSON needs the header Content-Type: application/json")),
+            false => error,
+        });
+        for (name, tensor) in tensors? {
+            found[position(inputs, &name)?] = Some(tensor);
         }
-        json::all_of(found, inputs)
+        all_of(found, inputs)
     }
 
     /// Computes requests as one and answers them; each by itself where that fails, for its own message.

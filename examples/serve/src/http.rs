@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
-use hyper::header::{ACCEPT, ALLOW, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use hyper::header::{ACCEPT, ALLOW, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, RETRY_AFTER};
+use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use opsmith_core::{Code, Error, memory};
 use serde_json::json;
@@ -21,6 +22,9 @@ use crate::options::Limits;
 
 const JSON: &str = "application/json";
 const SAFETENSORS: &str = "application/safetensors";
+
+/// The most bytes of a body that are read and left once the answer is there.
+const MOST_LEFT: u64 = 1 << 30;
 
 /// What all connections share.
 pub(crate) struct Server {
@@ -65,22 +69,35 @@ type Answer = Response<Full<Bytes>>;
 impl Server {
     /// Answers a request; what is wrong with it is an answer too.
     pub(crate) async fn answer(&self, request: Request<Incoming>) -> Answer {
-        let mut answer = match self.route(request).await {
+        let (head, mut body) = request.into_parts();
+        let mut answer = match self.route(&head, &mut body).await {
             Ok(answer) => answer,
             Err(refusal) => refused(&refusal),
         };
-        if self.ends.load(Ordering::Relaxed) {
+        // A client that still writes when the connection ends would not see the answer. One that waits for leave to write, or was
+        // given its time, gets the answer alone.
+        let is_left = !answer.status().is_success() && !body.is_end_stream();
+        let reads_on = answer.status() != StatusCode::REQUEST_TIMEOUT
+            && !head.headers.contains_key(EXPECT)
+            && body.size_hint().lower() <= MOST_LEFT;
+        if is_left && reads_on {
+            tokio::spawn(leave(body, self.limits.read_time));
+        }
+        if self.ends.load(Ordering::Relaxed) || is_left && !reads_on {
             answer.headers_mut().insert(CONNECTION, "close".parse().expect("it is a header's value"));
         }
         self.metrics.answer(answer.status().as_u16());
         answer
     }
 
-    async fn route(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
-        let allowed = match request.uri().path() {
-            "/run" => Method::POST,
-            "/model" | "/health" | "/metrics" => Method::GET,
-            path => {
+    async fn route(&self, head: &Parts, body: &mut Incoming) -> Result<Answer, Refusal> {
+        let (path, method) = (head.uri.path(), &head.method);
+        let (allowed, is_allowed) = match path {
+            "/run" => ("POST", method == Method::POST),
+            "/model" | "/health" | "/metrics" => {
+                ("GET, HEAD", method == Method::GET || method == Method::HEAD)
+            }
+            _ => {
                 let paths = "there are `POST /run`, `GET /model`, `GET /health` and `GET /metrics`";
                 let path: String = path.chars().take(80).collect();
                 return Err(Refusal::new(
@@ -90,17 +107,17 @@ impl Server {
                 ));
             }
         };
-        if *request.method() != allowed {
-            let text = format!("`{}` takes {allowed}, got {}", request.uri().path(), request.method());
+        if !is_allowed {
+            let text = format!("`{path}` takes {allowed}, got {method}");
             let mut answer =
                 refused(&Refusal::new(StatusCode::METHOD_NOT_ALLOWED, Code::InvalidArgument, text));
-            answer.headers_mut().insert(ALLOW, allowed.as_str().parse().expect("it is a header's value"));
+            answer.headers_mut().insert(ALLOW, allowed.parse().expect("it is a header's value"));
             return Ok(answer);
         }
-        match request.uri().path() {
+        match path {
             "/run" => {
                 let begun = Instant::now();
-                let answer = self.run(request).await;
+                let answer = self.run(&head.headers, body).await;
                 self.metrics.took(begun.elapsed());
                 answer
             }
@@ -126,21 +143,25 @@ impl Server {
         json!({"inputs": inputs, "outputs": outputs, "batched": self.model.is_batched()}).to_string()
     }
 
-    async fn run(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
-        let format = format_of(request.headers())?;
-        let accepted = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
+    async fn run(&self, headers: &HeaderMap, body: &mut Incoming) -> Result<Answer, Refusal> {
+        let format = format_of(headers)?;
+        let accepted = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
         let answer = accepted.and_then(named).unwrap_or(format);
         let Ok(permit) = self.room.clone().try_acquire_owned() else {
             let most = self.limits.concurrency;
-            let text =
-                format!("{most} requests are read, computed or answered, and there may be no more at a time");
+            let text = format!(
+                "the server already reads, computes or answers {most} requests, as many as its --concurrency allows: ask again"
+            );
             return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, text));
         };
         let _active = Counted::new(&self.metrics.active);
-        let body = match timeout(self.limits.read_time, read(request.into_body(), self.limits.body)).await {
+        let body = match timeout(self.limits.read_time, read(body, self.limits.body)).await {
             Ok(body) => body?,
             Err(_) => {
-                let text = format!("the body was not there after {:?}", self.limits.read_time);
+                let text = format!(
+                    "the body was not there after {:?}, the server's --read-time",
+                    self.limits.read_time
+                );
                 return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded, text));
             }
         };
@@ -150,7 +171,10 @@ impl Server {
             Ok(Ok(bytes)) => bytes?,
             Ok(Err(_)) => return Err(Error::internal("the request was lost").into()),
             Err(_) => {
-                let text = format!("there was no answer after {:?}", self.limits.answer_time);
+                let text = format!(
+                    "there was no answer after {:?}, the server's --answer-time",
+                    self.limits.answer_time
+                );
                 return Err(Refusal::new(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, text));
             }
         };
@@ -183,32 +207,43 @@ fn named(kind: &str) -> Option<Format> {
     is(JSON).then_some(Format::Json).or_else(|| is(SAFETENSORS).then_some(Format::Safetensors))
 }
 
-/// Reads a body of at most so many bytes; no more memory is taken than has come. Of one that is a little too large the rest is read
-/// and left: a client that still writes when the connection ends would not see the answer.
-async fn read(mut body: Incoming, most: usize) -> Result<Vec<u8>, Refusal> {
-    let read_at_most = most.saturating_mul(4);
+/// Reads a body of at most so many bytes; no more memory is taken than has come.
+async fn read(body: &mut Incoming, most: usize) -> Result<Vec<u8>, Refusal> {
+    let too_large = |length: u64| {
+        let text = format!("the body may have {most} bytes, the server's --body, got {length}");
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, text)
+    };
     let stated = body.size_hint().lower();
-    let (mut bytes, mut length) = (Vec::new(), 0_usize);
-    while stated <= read_at_most as u64 && length <= read_at_most {
-        let Some(frame) = body.frame().await else { break };
+    if stated > most as u64 {
+        return Err(too_large(stated));
+    }
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
             let text = format!("the body cannot be read: {error}");
             Refusal::new(StatusCode::BAD_REQUEST, Code::InvalidArgument, text)
         })?;
         let Ok(data) = frame.into_data() else { continue };
-        length += data.len();
-        if length > most || stated > most as u64 {
-            bytes = Vec::new();
-            continue;
+        let length = bytes.len() + data.len();
+        if length > most {
+            return Err(too_large(length as u64));
         }
         memory::reserve(&mut bytes, data.len(), "a request's body")?;
         bytes.extend_from_slice(&data);
     }
-    if length > most || stated > most as u64 {
-        let text = format!("the body may have {most} bytes, got {}", stated.max(length as u64));
-        return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, text));
-    }
     Ok(bytes)
+}
+
+/// Reads the rest of a body, and keeps nothing. What takes too long or is too much ends the connection.
+async fn leave(mut body: Incoming, time: Duration) {
+    let rest = async {
+        let mut length = 0;
+        while length <= MOST_LEFT {
+            let Some(Ok(frame)) = body.frame().await else { break };
+            length += frame.data_ref().map_or(0, |data| data.len() as u64);
+        }
+    };
+    let _ = timeout(time, rest).await;
 }
 
 fn ok(kind: &'static str, body: impl Into<Bytes>) -> Answer {

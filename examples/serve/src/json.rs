@@ -7,13 +7,12 @@ use std::io;
 use std::num::ParseFloatError;
 
 use half::{bf16, f16};
-use opsmith_core::def::did_you_mean;
 use opsmith_core::tensor::MAX_RANK;
 use opsmith_core::{DType, Element, Error, Result, bail, ensure, memory};
 use opsmith_runtime::Tensor;
 
 use crate::halves::nearest;
-use crate::model::Argument;
+use crate::model::{Argument, all_of, position, short};
 
 /// A text of JSON, read from front to back.
 struct Reader<'a> {
@@ -119,7 +118,12 @@ pub(crate) fn read(body: &[u8], inputs: &[Argument]) -> Result<Vec<Tensor>> {
     let mut reader = Reader { text, at: 0 };
     let mut found: Vec<Option<Tensor>> = vec![None; inputs.len()];
     reader.object(&mut |reader, key| {
-        ensure!(key == "inputs", InvalidArgument, "expected the key `inputs`, got `{}`", short(key));
+        ensure!(
+            key == "inputs",
+            InvalidArgument,
+            "expected the key `inputs` and no other, got `{}`",
+            short(key)
+        );
         reader.object(&mut |reader, name| {
             let at = position(inputs, name)?;
             ensure!(found[at].is_none(), InvalidArgument, "input `{name}` is there twice");
@@ -133,40 +137,23 @@ pub(crate) fn read(body: &[u8], inputs: &[Argument]) -> Result<Vec<Tensor>> {
     all_of(found, inputs)
 }
 
-/// Where an input is in the model's list.
-///
-/// # Errors
-/// `InvalidArgument` for a name that no input has.
-pub(crate) fn position(inputs: &[Argument], name: &str) -> Result<usize> {
-    inputs.iter().position(|input| input.name == name).ok_or_else(|| {
-        let hint = did_you_mean(name, inputs.iter().map(|input| input.name.as_str()));
-        Error::invalid_argument(format!("the model has no input `{}`{hint}", short(name)))
-    })
-}
-
-/// The inputs, all of which have to be there, of their dtypes.
-///
-/// # Errors
-/// `InvalidArgument` that names the first that is not.
-pub(crate) fn all_of(found: Vec<Option<Tensor>>, inputs: &[Argument]) -> Result<Vec<Tensor>> {
-    let one = |(found, input): (Option<Tensor>, &Argument)| {
-        let Argument { name, dtype, shape } = input;
-        let refuse = |got: String| {
-            let text = format!("input `{name}` {got}: expected {dtype} of shape {shape}");
-            Err(Error::invalid_argument(text).naming(name.as_str()))
-        };
-        match found {
-            Some(tensor) if tensor.dtype() == *dtype => Ok(tensor),
-            Some(tensor) => refuse(format!("is {}", tensor.dtype())),
-            None => refuse("is missing".to_owned()),
+/// The error for a token that is not of the dtype.
+fn unread(dtype: DType, token: &str) -> Error {
+    use DType::{BFloat16, Float16, Float32, Float64};
+    let is_float = matches!(dtype, BFloat16 | Float16 | Float32 | Float64);
+    let number = token.parse::<f64>().ok();
+    let is_integer = token.strip_prefix('-').unwrap_or(token).bytes().all(|byte| byte.is_ascii_digit());
+    let why = match number {
+        // Python writes `NaN` and `Infinity`.
+        Some(number) if is_float && token.ends_with(|sign: char| sign.is_ascii_alphabetic()) => {
+            format!(": JSON has no such number, write \"{}\" in quotes", number.to_string().to_lowercase())
         }
+        Some(_) if is_of_json(token) && (is_integer || is_float) => {
+            format!(", which is out of the range of {dtype}")
+        }
+        _ => String::new(),
     };
-    found.into_iter().zip(inputs).map(one).collect()
-}
-
-/// As much of a text as is worth showing.
-fn short(text: &str) -> String {
-    text.chars().take(80).collect()
+    Error::invalid_argument(format!("expected {dtype}, got {}{why}", short(token)))
 }
 
 impl<'a> Reader<'a> {
@@ -294,7 +281,7 @@ impl<'a> Reader<'a> {
             let value = Some(token)
                 .filter(|token| is_of_json(token))
                 .and_then(T::read)
-                .ok_or_else(|| Error::invalid_argument(format!("expected {dtype}, got {}", short(token))))?;
+                .ok_or_else(|| unread(dtype, token))?;
             memory::reserve(&mut into.elements, 1, "the elements of a tensor")?;
             into.elements.push(value);
             return Ok(());

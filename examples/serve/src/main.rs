@@ -60,6 +60,10 @@ fn main() -> ExitCode {
 fn run(options: Options) -> Result<()> {
     let model = options.model.display();
     ensure!(options.model.exists(), "{model}: there is no such file");
+    ensure!(
+        options.runtime.is_some() || !options.free_rows,
+        "--free-rows is for a model of ONNX, which needs --runtime; the ops of a graph say themselves whether rows are free"
+    );
     let is_onnx = options.model.extension().is_some_and(|extension| extension == "onnx");
     let model: Arc<dyn Model> = match &options.runtime {
         Some(runtime) => Arc::new(OnnxModel::open(runtime, &options)?),

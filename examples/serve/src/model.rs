@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
+use opsmith_core::def::did_you_mean;
 use opsmith_core::{DType, Error, Result, Shape, bail};
-use opsmith_runtime::{Graph, Library, Operation, Output, Session, Tensor};
+use opsmith_runtime::{Graph, Library, Operation, Output, Session, SourceLine, Tensor};
 
 use crate::free;
 use crate::options::Options;
@@ -37,6 +38,8 @@ pub(crate) struct GraphModel {
     inputs: Vec<Argument>,
     outputs: Vec<Argument>,
     is_batched: bool,
+    /// Where its nodes were made, as errors say it; a longer text is before one that it begins with.
+    places: Vec<String>,
 }
 
 impl GraphModel {
@@ -75,7 +78,34 @@ impl GraphModel {
             shape: output.shape().clone(),
         };
         let (inputs, outputs) = (fed.iter().map(argument).collect(), fetched.iter().map(argument).collect());
-        Ok(GraphModel { session, fed, fetched, inputs, outputs, is_batched })
+        let place = |operation: &Operation| {
+            let SourceLine { file, line } = operation.place();
+            format!(", made at {file}:{line}")
+        };
+        let mut places: Vec<String> = needed.iter().map(place).collect();
+        places.sort_unstable();
+        places.dedup();
+        places.reverse();
+        Ok(GraphModel { session, fed, fetched, inputs, outputs, is_batched, places })
+    }
+
+    /// The error without where nodes were made: whoever asks need not know the files of the machine that made the graph.
+    fn without_places(&self, error: &Error) -> Error {
+        let without = |text: &str| {
+            self.places.iter().fold(text.to_owned(), |text, place| text.replace(place.as_str(), ""))
+        };
+        let mut cleaned = Error::new(error.code(), without(error.text()));
+        if let Some(op) = error.op() {
+            cleaned = cleaned.with_op(op);
+        }
+        if let Some(argument) = error.argument() {
+            cleaned = cleaned.naming(argument);
+        }
+        let (whole, inner) = (without(&error.message()), cleaned.message());
+        match whole.strip_suffix(&inner).and_then(|context| context.strip_suffix(": ")) {
+            Some(context) => cleaned.within(context),
+            None => cleaned,
+        }
     }
 }
 
@@ -95,7 +125,7 @@ impl Model for GraphModel {
     fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         let fetches: Vec<&Output> = self.fetched.iter().collect();
         let feeds: Vec<(&Output, &Tensor)> = self.fed.iter().zip(inputs).collect();
-        self.session.run(&fetches, &feeds)
+        self.session.run(&fetches, &feeds).map_err(|error| self.without_places(&error))
     }
 }
 
@@ -134,4 +164,52 @@ fn placeholders(needed: &[Operation]) -> Result<Vec<Output>> {
         true => Err(Error::invalid_argument("the outputs need no placeholder: there is nothing to ask for")),
         false => Ok(found),
     }
+}
+
+/// Where an input is in the model's list.
+///
+/// # Errors
+/// `InvalidArgument` for a name that no input has.
+pub(crate) fn position(inputs: &[Argument], name: &str) -> Result<usize> {
+    inputs.iter().position(|input| input.name == name).ok_or_else(|| {
+        let hint = did_you_mean(name, inputs.iter().map(|input| input.name.as_str()));
+        Error::invalid_argument(format!("the model has no input `{}`{hint}", short(name)))
+    })
+}
+
+/// The inputs, all of which have to be there, of their dtypes and shapes.
+///
+/// # Errors
+/// `InvalidArgument` that names the first that is not.
+pub(crate) fn all_of(found: Vec<Option<Tensor>>, inputs: &[Argument]) -> Result<Vec<Tensor>> {
+    let one = |(found, input): (Option<Tensor>, &Argument)| {
+        let Argument { name, dtype, shape } = input;
+        let refuse = |got: String| {
+            let text = format!("input `{name}` {got}: expected {dtype} of shape {shape}");
+            Err(Error::invalid_argument(text).naming(name.as_str()))
+        };
+        match found {
+            Some(tensor) if tensor.dtype() != *dtype => refuse(format!("is {}", tensor.dtype())),
+            Some(tensor) if !is_of(shape, tensor.shape()) => {
+                refuse(format!("is of shape {:?}", tensor.shape()))
+            }
+            Some(tensor) => Ok(tensor),
+            None => refuse("is missing".to_owned()),
+        }
+    };
+    found.into_iter().zip(inputs).map(one).collect()
+}
+
+/// Whether a tensor has the rank and the dims that are known.
+fn is_of(known: &Shape, shape: &[usize]) -> bool {
+    known.dims().is_none_or(|dims| {
+        let mut both = dims.iter().zip(shape);
+        dims.len() == shape.len()
+            && both.all(|(known, dim)| known.value().is_none_or(|size| size == *dim as u64))
+    })
+}
+
+/// As much of a text as is worth showing.
+pub(crate) fn short(text: &str) -> String {
+    text.chars().take(80).collect()
 }

@@ -27,7 +27,7 @@ pub(crate) struct Options {
     pub(crate) runtime: Option<PathBuf>,
     /// States that row i of every output depends only on row i of every input. Without it, requests to an ONNX model are computed one
     /// by one. Graphs do not need it: their ops say so.
-    #[arg(long, requires = "runtime")]
+    #[arg(long)]
     pub(crate) free_rows: bool,
     #[command(flatten)]
     pub(crate) limits: Limits,
@@ -49,7 +49,7 @@ pub(crate) struct Limits {
     #[arg(long, default_value_t = 256 << 10, value_name = "BYTES")]
     pub(crate) batch_bytes: usize,
     /// The most bytes that a request's body has
-    #[arg(long, default_value_t = 16 << 20, value_name = "BYTES")]
+    #[arg(long, default_value = "16777216", value_parser = bytes, value_name = "BYTES")]
     pub(crate) body: usize,
     /// The most requests that are read, computed or answered at a time; more are refused with 503
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
@@ -58,10 +58,10 @@ pub(crate) struct Limits {
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) connections: u16,
     /// How many seconds a client may take for the head of a request, for its body, and to take an answer
-    #[arg(long, default_value = "10", value_parser = seconds, value_name = "SECONDS")]
+    #[arg(long, default_value = "10", value_parser = some_seconds, value_name = "SECONDS")]
     pub(crate) read_time: Duration,
     /// How many seconds a request may wait and be computed
-    #[arg(long, default_value = "30", value_parser = seconds, value_name = "SECONDS")]
+    #[arg(long, default_value = "30", value_parser = some_seconds, value_name = "SECONDS")]
     pub(crate) answer_time: Duration,
     /// For how many seconds requests are still accepted after SIGTERM, while /health tells whoever sends them to stop
     #[arg(long, default_value = "1", value_parser = seconds, value_name = "SECONDS")]
@@ -72,8 +72,14 @@ pub(crate) struct Limits {
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    let mut found = text.to_socket_addrs().map_err(|error| error.to_string())?;
-    found.next().ok_or_else(|| "the name has no address".to_owned())
+    let expected = "expected an address or name and a port, for example 127.0.0.1:8080";
+    let mut found = text.to_socket_addrs().map_err(|error| format!("{error}: {expected}"))?;
+    found.next().ok_or_else(|| format!("the name has no address: {expected}"))
+}
+
+fn bytes(text: &str) -> Result<usize, String> {
+    let expected = "expected a number of bytes, at least 1";
+    text.parse().ok().filter(|bytes| *bytes > 0).ok_or_else(|| expected.to_owned())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -82,4 +88,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
         Ok(duration) if duration <= Duration::from_secs(86_400) => Ok(duration),
         _ => Err("expected 0 to 86400 seconds".to_owned()),
     }
+}
+
+/// Seconds for something without which no request is answered.
+fn some_seconds(text: &str) -> Result<Duration, String> {
+    let duration = seconds(text)?;
+    let expected = "expected more than 0 seconds: no request would be answered";
+    if duration.is_zero() { Err(expected.to_owned()) } else { Ok(duration) }
 }

@@ -8,11 +8,11 @@ use std::path::Path;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
 
-use anyhow::{Context, Result as Loaded, bail, ensure};
+use anyhow::{Context, Result as Loaded, anyhow, bail, ensure};
 use libloading::os::unix::{Library as SharedObject, RTLD_LOCAL, RTLD_NOW};
 use opsmith_core::tensor::row_major_strides;
 use opsmith_core::{Code, DType, Dim, Error, Result, Shape};
-use opsmith_runtime::Tensor;
+use opsmith_runtime::{Graph, Tensor};
 
 use crate::model::{Argument, Model};
 use crate::options::Options;
@@ -212,17 +212,7 @@ impl OnnxModel {
                 api.check((api.register_library())(own, library.as_ptr()))?;
             }
             let session = api.made(|made| (api.create_session())(env, model.as_ptr(), own, made));
-            let session = session.with_context(|| {
-                let (path, count) = (options.model.display(), libraries.len());
-                let given = if count == 0 {
-                    "and no library is given by --library".to_owned()
-                } else {
-                    format!("with the ops given by --library ({count})")
-                };
-                format!(
-                    "{path}: cannot be opened as a model of ONNX, which --runtime says that it is, {given}"
-                )
-            })?;
+            let session = session.map_err(|error| unopened(options, &error))?;
             (session, api.made(|made| (api.cpu_memory())(1, 0, made))?)
         };
         let inputs = arguments(api, session, (api.input_count(), api.input_type(), api.input_name()))?;
@@ -328,6 +318,26 @@ impl Model for OnnxModel {
             outputs.into_iter().map(|output| self.owned(output)).collect::<Result<_>>()?;
         outputs.into_iter().map(|output| self.taken(output, &inputs)).collect()
     }
+}
+
+/// The error for a model that ONNX Runtime does not open.
+fn unopened(options: &Options, error: &Error) -> anyhow::Error {
+    let (path, count) = (options.model.display(), options.library.len());
+    if Graph::libraries_of(&options.model).is_ok() {
+        return anyhow!(
+            "{path}: is a graph of the engine, and --runtime is for models of ONNX: leave it out"
+        );
+    }
+    let given = match count {
+        0 => "and no library is given by --library".to_owned(),
+        _ => format!("with the ops given by --library ({count})"),
+    };
+    let hint = match error.message().contains("is not a registered function/op") {
+        true => "; give a library that has this op by --library",
+        false => "",
+    };
+    let what = "cannot be opened as a model of ONNX, which --runtime says that it is,";
+    anyhow!("{path}: {what} {given}: {}{hint}", error.message())
 }
 
 /// That tensors have any number of rows, as those of several requests together do.

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
+import opsmith
 import pytest
 import torch
 from conftest import library_path
@@ -97,7 +98,8 @@ def test_it_answers_what_the_runtime_gives(server: Server, model: Path) -> None:
 
 def test_what_does_not_fit_is_refused(server: Server) -> None:
     status, answer = server.run(x=np.zeros((2, 4)))
-    assert status == 400 and "x" in answer["error"]["message"]
+    expected = "input `x` is of shape [2, 4]: expected float32 of shape [?,3]"
+    assert (status, answer["error"]["message"], answer["error"]["argument"]) == (400, expected, "x")
     assert server.run(x=np.zeros((2, 2, 2)))[0] == 400
     assert server.run(z=np.zeros((2, 3)))[0] == 400
     assert server.get("/health") == {"status": "ok"}
@@ -182,11 +184,20 @@ def test_what_cannot_be_served_is_an_error_at_the_start(model: Path, tmp_path: P
     )
     cut = tmp_path / "cut.onnx"
     cut.write_bytes(model.read_bytes()[:-50])
+    engine, graph = opsmith.Graph(), tmp_path / "model.graph"
+    engine.placeholder("float32", [None, 3], name="x")
+    engine.save(graph)
     plain = [str(SERVER), str(model), "--runtime"]
     commands = {
         "is not ONNX Runtime": [*plain, str(library_path("distances"))],
         "libnone.so": [*plain, "/libnone.so"],
-        "distances": [*plain, str(RUNTIME)],
+        "give a library that has this op by --library": [*plain, str(RUNTIME)],
+        "is a graph of the engine, and --runtime is for": [
+            str(SERVER),
+            str(graph),
+            "--runtime",
+            str(RUNTIME),
+        ],
         "has no output `y`": [*plain, str(RUNTIME), "--output", "y"],
         "cut.onnx": [str(SERVER), str(cut), "--runtime", str(RUNTIME)],
         "the model has no inputs": [str(SERVER), str(none), "--runtime", str(RUNTIME)],

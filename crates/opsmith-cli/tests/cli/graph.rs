@@ -107,8 +107,8 @@ fn what_is_no_graph_is_told_with_its_name() {
     opsmith_runtime::save_tensors(folder.path().join("tensors.graph"), &[]).unwrap();
     for (arguments, message) in [
         (&["none.graph"][..], "none.graph: there is no such file"),
-        (&["cut.graph"], "cut.graph: is no file of tensors (safetensors), or a damaged one"),
-        (&["text.graph"], "text.graph: is no file of tensors (safetensors), or a damaged one"),
+        (&["cut.graph"], "cut.graph: no file of tensors (safetensors), or a damaged one"),
+        (&["text.graph"], "text.graph: no file of tensors (safetensors), or a damaged one"),
         (&["tensors.graph"], "tensors.graph: holds tensors but no graph"),
         (&["model.graph", "--output", "model.graph"], "model.graph: the picture would replace the graph"),
         (&["model.graph", "--output", "none/model.svg"], "none/model.svg: cannot be written: No such file"),

@@ -20,7 +20,25 @@ fn a_body_that_is_too_large_is_refused() {
         }
         let answer = client.answer().unwrap();
         assert_eq!(answer.status, 413, "{answer:?}");
-        assert!(answer.message().contains(&format!("1000 bytes, got {size}")), "{}", answer.message());
+        assert!(
+            answer.message().contains(&format!("1000 bytes, the server's --body, got {size}")),
+            "{}",
+            answer.message()
+        );
+    }
+    // A client that writes all of it before it reads sees the answer too, and the connection lives.
+    let mut client = server.connect();
+    for _ in 0..2 {
+        let answer = client.request("POST", "/run", &[], &vec![b' '; 20_000_000]).unwrap();
+        assert!(answer.status == 413 && !answer.head.contains("connection: close"), "{answer:?}");
+    }
+    // One that waits for leave to write, or wants to write without end, is told that the connection ends.
+    for headers in ["Content-Length: 5000\r\nExpect: 100-continue", "Content-Length: 2000000000000"] {
+        let mut client = server.connect();
+        client.send(format!("POST /run HTTP/1.1\r\nHost: test\r\n{headers}\r\n\r\n").as_bytes());
+        let answer = client.answer().unwrap();
+        assert!(answer.status == 413 && answer.head.contains("connection: close"), "{answer:?}");
+        assert!(client.answer().is_none());
     }
     // In chunks, without a length.
     let mut client = server.connect();
@@ -46,7 +64,7 @@ fn slow_clients_are_let_go() {
     head.send(b"POST /run HTTP/1.1\r\nHost: ");
     body.send(b"POST /run HTTP/1.1\r\nHost: test\r\nContent-Length: 100\r\n\r\n{");
     let answer = body.answer().unwrap();
-    assert_eq!(answer.status, 408, "{answer:?}");
+    assert!(answer.status == 408 && answer.head.contains("connection: close"), "{answer:?}");
     assert!(head.answer().is_none_or(|answer| answer.status == 408));
     assert!(idle.answer().is_none());
     assert!(begun.elapsed() < Duration::from_secs(20));
@@ -86,7 +104,18 @@ fn no_more_is_done_at_a_time_than_the_limits_say() {
         let refused = server.run(&json!([[1.0]]));
         assert_eq!(refused.status, 503);
         assert!(refused.head.contains("retry-after: 1"), "{}", refused.head);
-        assert!(refused.message().starts_with("1 requests are read, computed"), "{}", refused.message());
+        // The body comes after the answer, and the next request over the same connection.
+        let mut client = server.connect();
+        for _ in 0..3 {
+            client.send(b"POST /run HTTP/1.1\r\nHost: test\r\nContent-Length: 24\r\n\r\n");
+            assert_eq!(client.answer().unwrap().status, 503);
+            assert!(client.send(b"{\"inputs\": {\"x\": [[1]]}}"));
+        }
+        assert!(
+            refused.message().contains("1 requests, as many as its --concurrency allows"),
+            "{}",
+            refused.message()
+        );
         assert_eq!(first.join().unwrap().status, 200);
     });
     assert_eq!(server.run(&json!([[1.0]])).status, 200);
@@ -166,6 +195,27 @@ fn without_memory_it_is_an_error_and_the_server_lives() {
         assert_eq!(answer.status, 503, "{answer:?}");
         assert_eq!(answer.json()["error"]["code"], json!("ResourceExhausted"));
         assert!(answer.message().contains("40000000000 bytes"), "{}", answer.message());
+        // Where the node was made is not for whoever asks.
+        assert!(answer.message().starts_with("node `"), "{}", answer.message());
+        assert!(!answer.message().contains("limits.rs"), "{}", answer.message());
     }
     assert_eq!(server.run(&json!([[2.0], [4.0]])).json(), json!({"outputs": {"y": [6.0, 12.0]}}));
+}
+
+#[test]
+fn limits_with_which_nothing_is_answered_are_refused() {
+    let model = distances("[?,3]");
+    let cases = [
+        ("--read-time", "0", "more than 0 seconds"),
+        ("--answer-time", "0", "more than 0 seconds"),
+        ("--body", "0", "at least 1"),
+        ("--concurrency", "0", "1..=65535"),
+        ("--listen", "8080", "for example 127.0.0.1:8080"),
+    ];
+    for (option, value, expected) in cases {
+        let said = Server::refusal(&model, &[option, value]);
+        assert!(said.contains(expected) && said.contains(option), "{said}");
+    }
+    let said = Server::refusal(&model, &["--free-rows"]);
+    assert!(said.contains("--free-rows is for a model of ONNX"), "{said}");
 }
