@@ -34,9 +34,13 @@ impl CountsRoom {
 pub(crate) type Made = SmallVec<[Option<Tensor>; 1]>;
 
 /// Outputs as the engine's own tensors, on the device of the call.
+///
+/// An output stays where it was put first: a tensor is large to move for a small call.
 #[derive(Default)]
 pub(crate) struct EngineMemory {
-    outputs: Made,
+    outputs: Vec<Tensor>,
+    /// Which output each is.
+    indices: SmallVec<[usize; 4]>,
     strings: Vec<Vec<u8>>,
     source: Source,
 }
@@ -112,32 +116,40 @@ impl EngineMemory {
     /// Keeps an output, and gives its memory.
     fn keep(&mut self, index: usize, made: Tensor) -> *mut u8 {
         let data = made.as_view().data_ptr().cast_mut();
-        if self.outputs.len() <= index {
-            self.outputs.resize_with(index + 1, || None);
+        if self.outputs.is_empty() {
+            self.outputs.reserve_exact(1);
         }
-        self.outputs[index] = Some(made);
+        self.outputs.push(made);
+        self.indices.push(index);
         data
     }
 
     /// The `count` outputs of a call that succeeded, taken.
     pub(crate) fn tensors(&mut self, count: usize) -> Made {
-        self.complete(count);
+        self.complete();
+        let mut made = Made::new();
+        made.resize_with(count, || None);
+        for (index, tensor) in self.indices.drain(..).zip(self.outputs.drain(..)) {
+            made[index] = Some(tensor);
+        }
+        made
+    }
+
+    /// Those that were made, in their order.
+    pub(crate) fn all_tensors(&mut self, _: usize) -> Vec<Tensor> {
+        self.complete();
+        if !self.indices.is_sorted() {
+            let mut made: Vec<_> = self.indices.drain(..).zip(self.outputs.drain(..)).collect();
+            made.sort_by_key(|(index, _)| *index);
+            self.outputs.extend(made.into_iter().map(|(_, tensor)| tensor));
+        }
         std::mem::take(&mut self.outputs)
     }
 
-    /// Those that were made. They go straight to where they stay: a tensor is large to move for a small call.
-    pub(crate) fn all_tensors(&mut self, count: usize) -> Vec<Tensor> {
-        self.complete(count);
-        let mut tensors = Vec::with_capacity(count);
-        tensors.extend(self.outputs.iter_mut().filter_map(Option::take));
-        tensors
-    }
-
-    fn complete(&mut self, count: usize) {
-        self.outputs.resize_with(count, || None);
+    fn complete(&mut self) {
         if !self.strings.is_empty() {
             let text = Arc::new(std::mem::take(&mut self.strings));
-            let texts = self.outputs.iter_mut().flatten().filter(|tensor| tensor.dtype() == DType::String);
+            let texts = self.outputs.iter_mut().filter(|tensor| tensor.dtype() == DType::String);
             texts.for_each(|tensor| tensor.keep(text.clone()));
         }
     }
