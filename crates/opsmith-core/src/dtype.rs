@@ -171,7 +171,8 @@ impl FromStr for DType {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<DType> {
-        DType::parse(text).ok_or_else(|| Error::invalid_argument(format!("`{text}` is not a dtype")))
+        DType::parse(text)
+            .ok_or_else(|| Error::invalid_argument(format!("`{text}` is not a dtype that Opsmith has")))
     }
 }
 

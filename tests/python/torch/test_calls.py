@@ -137,7 +137,7 @@ MISTAKES = {
     "dtypes differ": (
         lambda f: f(X, Y.double()),
         RuntimeError,
-        "input `y` is float64, but input `x` set T to float32",
+        "inputs `x` and `y` must have one dtype, got float32 and float64; cast one of them",
     ),
     "dtype": (
         lambda f: f(X.int(), Y.int()),
@@ -162,7 +162,7 @@ MISTAKES = {
     "an array of another dtype": (
         lambda f: f(X, Y.double().numpy()),
         RuntimeError,
-        "input `y` is float64, but input `x` set T to float32",
+        "inputs `x` and `y` must have one dtype, got float32 and float64; cast one of them",
     ),
     "an array of objects": (
         lambda f: f(X, np.array([[None]])),
