@@ -229,6 +229,10 @@ def test_wrong_attributes(distances: opsmith.Library, zero_out: opsmith.Library)
         zero_out.zero_out_real(x, preserve_index=-1)
     with pytest.raises(RuntimeError, match="ZeroOutReal: attribute `preserve_index` must be int, got True"):
         zero_out.zero_out_real(x, preserve_index=True)
+    with pytest.raises(
+        RuntimeError, match=r"for an array of one number, give `int\(…\)` of it; an attribute has no gradient"
+    ):
+        zero_out.zero_out_real(x, preserve_index=torch.tensor(1))
     with pytest.raises(RuntimeError, match=r"must be int, got 11805.*which needs more than 64 bits"):
         zero_out.zero_out_real(x, preserve_index=2**70)
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'preserve_index'"):
