@@ -25,8 +25,11 @@ def convert(op: Op, attr: Attr, value: Any, conversions: Mapping[str, Callable[[
         why = ""
         if isinstance(error, TooLarge):
             why = f", which needs more than {error}"
-        elif attr.type in ("int", "float", "bool") and getattr(value, "ndim", None) == 0:
-            why = f"; for an array of one number, give `{attr.type}(…)` of it"
+        elif attr.type in ("int", "float", "bool") and not attr.is_list and hasattr(value, "ndim"):
+            why = f"; for an array of one number, give `{attr.type}(…)` of it" if value.ndim == 0 else ""
+            why += (
+                "; an attribute has no gradient: what is learnt, or is an array, has to be an input of the op"
+            )
         raise InvalidArgumentError.of(
             op.name,
             attr.name,

@@ -171,7 +171,8 @@ impl FromStr for DType {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<DType> {
-        DType::parse(text).ok_or_else(|| Error::invalid_argument(format!("`{text}` is not a dtype")))
+        DType::parse(text)
+            .ok_or_else(|| Error::invalid_argument(format!("`{text}` is not a dtype that Opsmith has")))
     }
 }
 
@@ -296,6 +297,7 @@ mod tests {
         assert_eq!(DType::parse("float"), Some(DType::Float32));
         assert_eq!(DType::parse("half"), Some(DType::Float16));
         assert_eq!(DType::parse("DT_float"), None);
-        assert!("flaot".parse::<DType>().unwrap_err().message().contains("flaot"));
+        let error = "float8_e5m2".parse::<DType>().unwrap_err();
+        assert_eq!(error.message(), "`float8_e5m2` is not a dtype that Opsmith has");
     }
 }

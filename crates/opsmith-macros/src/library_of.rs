@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::fs;
 
-use opsmith_core::def::snake_case;
+use opsmith_core::def::{did_you_mean, snake_case};
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote};
 use syn::ext::IdentExt;
@@ -104,7 +104,7 @@ pub(crate) fn expand(LibraryOf { name, version, files, cuda }: &LibraryOf) -> sy
         modules.push(module);
     }
     if is_readable && ops.is_empty() {
-        return Err(no_ops(files));
+        return Err(no_ops(files)?);
     }
     let library = is_readable
         .then(|| quote!(::opsmith::library! { name = #name, version = #version, ops = [#(#ops),*] }));
@@ -119,13 +119,29 @@ pub(crate) fn expand(LibraryOf { name, version, files, cuda }: &LibraryOf) -> sy
     })
 }
 
-fn no_ops(files: &[LitStr]) -> syn::Error {
+fn no_ops(files: &[LitStr]) -> syn::Result<syn::Error> {
     let names: Vec<String> = files.iter().map(LitStr::value).collect();
+    let mut near = String::new();
+    for file in files {
+        if near.is_empty() {
+            near = read(file)?.iter().flatten().find_map(near_macro).unwrap_or_default();
+        }
+    }
     let message = format!(
-        "there is no op in {}: write #[op(…)], #[pointwise], #[reduce], #[pairwise] or #[body] above a function",
+        "there is no op in {}: write #[op(…)], #[pointwise], #[reduce], #[pairwise] or #[body] above a function{near}",
         names.join(", ")
     );
-    syn::Error::new(Span::call_site(), message)
+    Ok(syn::Error::new(Span::call_site(), message))
+}
+
+/// `; did you mean …?` for a function's attribute that is nearly one of an op.
+fn near_macro(item: &Item) -> Option<String> {
+    let Item::Fn(function) = item else { return None };
+    let near = |attribute: &Attribute| {
+        let name = attribute.path().get_ident()?.to_string();
+        Some(did_you_mean(&name, OP_MACROS)).filter(|near| !near.is_empty())
+    };
+    function.attrs.iter().find_map(near)
 }
 
 /// The items of a file; none where it is not Rust.
@@ -260,6 +276,13 @@ mod tests {
             ("inner::h", true),
         ];
         assert_eq!(found(text), all.map(|(name, is_reachable)| (name.to_owned(), is_reachable)));
+    }
+
+    #[test]
+    fn the_nearest_macro_is_meant() {
+        let near = |text: &str| near_macro(&syn::parse_str(text).unwrap());
+        assert_eq!(near("/// It.\n#[pointwse] fn a() {}"), Some("; did you mean `pointwise`?".to_owned()));
+        assert_eq!(near("#[inline] fn a() {}"), None);
     }
 
     #[test]

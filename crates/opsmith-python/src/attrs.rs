@@ -16,6 +16,10 @@ use crate::python_values::{describe, text_to_bytes};
 /// The attributes given, by name.
 pub(crate) type Given<'a> = SmallVec<[(&'a str, AttrValue); 2]>;
 
+/// What to do with an array in place of a number; `opsmith/_attributes.py` says the same for the frameworks.
+const ARRAY: &str =
+    "; an attribute has no gradient: what is learnt, or is an array, has to be an input of the op";
+
 /// Why a value will not do: what was expected.
 type Refused = Option<String>;
 
@@ -75,10 +79,13 @@ fn read_one<'a>(
         Ok(value) => Ok((&attr.name, value)),
         Err(refused) => {
             let expected = refused.unwrap_or_else(|| format!("be {}", attr.ty));
-            let (name, got) = (&attr.name, describe(value)?);
-            let text = format!("attribute `{name}` must {expected}, got {got}");
+            let (name, got, py) = (&attr.name, describe(value)?, value.py());
+            let is_number = matches!(attr.ty.base, AttrBase::Int | AttrBase::Float | AttrBase::Bool);
+            let is_array = is_number && unless_refused(py, value.hasattr("ndim"))? == Some(true);
+            let advice = if is_array && !attr.ty.list { ARRAY } else { "" };
+            let text = format!("attribute `{name}` must {expected}, got {got}{advice}");
             let error = Error::invalid_argument(text).naming(name).with_op(&signature.name);
-            Err(to_python(value.py(), &error))
+            Err(to_python(py, &error))
         }
     }
 }

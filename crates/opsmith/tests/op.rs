@@ -194,6 +194,21 @@ fn shapes_and_dtypes_that_do_not_fit_are_named() {
 }
 
 #[test]
+fn what_a_test_asks_for_wrongly_is_named() {
+    let x = array![[0f32, 1.0]];
+    let outputs = call::<distance>().input(&x).input(&x).run().unwrap();
+    let rank = outputs.array::<f32, Ix1>("z").unwrap_err().message();
+    assert_eq!(rank, "Distance: output `z`: expected rank 1, got rank 2 (shape [1, 1])");
+    let dtype = outputs.array::<f64, Ix2>("z").unwrap_err().message();
+    assert_eq!(dtype, "Distance: output `z`: expected dtype float64, got float32");
+    let name = outputs.array::<f32, Ix2>("y").unwrap_err().message();
+    assert_eq!(name, "Distance: there is no output `y`; the op has `z`");
+    let attr = call::<all_kinds>().input(&x).attr("shfit", 2.0).run().map(drop).unwrap_err().message();
+    assert!(attr.starts_with("Kinds: has no attribute `shfit`; it has: "), "{attr}");
+    assert!(attr.ends_with("did you mean `shift`?"), "{attr}");
+}
+
+#[test]
 fn the_function_is_still_one() {
     let (x, by) = (array![1f32].into_dyn(), ndarray::arr0(7f32));
     let mut z = ndarray::ArrayD::zeros(IxDyn(&[3]));

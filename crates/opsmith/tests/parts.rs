@@ -223,7 +223,16 @@ fn shapes_follow_and_errors_say_what_is_expected() {
         "dim 1 of `w` (shape [9,6]) must be r + f with f = 2, r = 3: 6 ≠ 5",
         "[4,2];[9,6];[9];[4,3];[4,3]"
     );
-    infer_error!(op, "the axis `r` must be as long as the axis `s`: 2 ≠ 3", "[4,2];[9,4];[9];[4,2];[4,3]");
+    infer_error!(
+        op,
+        "axis `r`, dim 1 of `old_h` (shape [4,2]), must be as long as axis `s`, dim 1 of `old_c` (shape [4,3]): 2 ≠ 3",
+        "[4,2];[9,4];[9];[4,2];[4,3]"
+    );
+    infer_error!(
+        op,
+        "input `w` must have rank at least 2, (...,3 * s,r + f), got rank 1 (shape [9])",
+        "[4,2];[9];[9];[4,3];[4,3]"
+    );
     let wrong = [[4, 2], [9, 6], [1, 9], [4, 3], [4, 3]].map(|shape| numbers(&shape, 1));
     let bias = numbers(&[9], 1);
     let call =

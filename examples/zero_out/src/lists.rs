@@ -216,7 +216,7 @@ mod tests {
         assert!(message(testing::call::<SumAll>().input_list([view(&a)])).contains("at least 2"));
         assert_eq!(
             message(testing::call::<SumAll>().input_list([view(&a), view(&b)])),
-            "SumAll: input `terms[1]` is float64, but input `terms[0]` set T to float32"
+            "SumAll: inputs `terms[0]` and `terms[1]` must have one dtype, got float32 and float64; cast one of them"
         );
         assert_eq!(
             message(testing::call::<SumAll>().input_list([view(&a), view(&c)])),

@@ -35,7 +35,8 @@ class Progress:
             # A build in which nothing had to be done says only that it is finished.
             if not announced and line.startswith(("Compiling", "Downloading", "Updating")):
                 announced = True
-                self._say("compiling the crates it depends on, once for this toolchain: one to four minutes")
+                took = "one to four minutes, six on a busy machine with two cores"
+                self._say(f"compiling the crates it depends on, once for this toolchain: {took}")
             if line.startswith("Compiling"):
                 count += 1
                 text = f"[{count}] {line.removeprefix('Compiling ').split(' (')[0]}"

@@ -78,6 +78,11 @@ def test_what_does_not_fit_is_told(testops: Ops, attrs: Any, said: str) -> None:
         ("repeat", (1,), "Repeat: attribute `times` must be at least 2, got 1"),
         ("repeat", (2.0,), "Repeat: attribute `times` must be int, got 2.0 (float)"),
         ("repeat", ("2",), "Repeat: attribute `times` must be int, got '2' (str)"),
+        (
+            "repeat",
+            (np.array([2, 3]),),
+            "(ndarray); an attribute has no gradient: what is learnt, or is an array",
+        ),
         ("repeat", (True,), "Repeat: attribute `times` must be int, got True (bool)"),
         ("repeat", (10**30,), "Repeat: attribute `times` must fit in 64 bits"),
         ("repeat", None, "Repeat: attribute `times`"),

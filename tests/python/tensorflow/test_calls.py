@@ -148,7 +148,7 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "dtypes differ": (
         lambda f: f(X, tf.cast(Y, tf.float64)),
         tf.errors.InvalidArgumentError,
-        "input `y` is float64, but input `x` set T to float32",
+        "inputs `x` and `y` must have one dtype, got float32 and float64; cast one of them",
     ),
     "dtype": (
         lambda f: f(tf.cast(X, tf.int32), tf.cast(Y, tf.int32)),

@@ -78,7 +78,10 @@ def test_without_a_policy_or_autocast_nothing_is_cast(testops: opsmith.Library) 
         assert testops.pairwise(x, x).dtype == F32
         with autocast("cpu", enabled=False):
             assert testops.product_lower(x, x).dtype == F32
-            with pytest.raises(RuntimeError, match="input `y` is bfloat16, but input `x` set T to float32"):
+            with pytest.raises(
+                RuntimeError,
+                match="inputs `x` and `y` must have one dtype, got float32 and bfloat16; cast one of them",
+            ):
                 testops.product_widest(x, half)
     assert testops.product_lower(x, x).dtype == F32
 

@@ -137,7 +137,7 @@ MISTAKES = {
     "dtypes differ": (
         lambda f: f(X, Y.double()),
         RuntimeError,
-        "input `y` is float64, but input `x` set T to float32",
+        "inputs `x` and `y` must have one dtype, got float32 and float64; cast one of them",
     ),
     "dtype": (
         lambda f: f(X.int(), Y.int()),
@@ -162,7 +162,7 @@ MISTAKES = {
     "an array of another dtype": (
         lambda f: f(X, Y.double().numpy()),
         RuntimeError,
-        "input `y` is float64, but input `x` set T to float32",
+        "inputs `x` and `y` must have one dtype, got float32 and float64; cast one of them",
     ),
     "an array of objects": (
         lambda f: f(X, np.array([[None]])),
@@ -229,6 +229,10 @@ def test_wrong_attributes(distances: opsmith.Library, zero_out: opsmith.Library)
         zero_out.zero_out_real(x, preserve_index=-1)
     with pytest.raises(RuntimeError, match="ZeroOutReal: attribute `preserve_index` must be int, got True"):
         zero_out.zero_out_real(x, preserve_index=True)
+    with pytest.raises(
+        RuntimeError, match=r"for an array of one number, give `int\(…\)` of it; an attribute has no gradient"
+    ):
+        zero_out.zero_out_real(x, preserve_index=torch.tensor(1))
     with pytest.raises(RuntimeError, match=r"must be int, got 11805.*which needs more than 64 bits"):
         zero_out.zero_out_real(x, preserve_index=2**70)
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'preserve_index'"):

@@ -197,10 +197,18 @@ impl<'a> Unifier<'a> {
                 let text = format_args!("{}, but {} was given as {given}", what(), def.name);
                 Err(self.wrong(source, text))
             }
-            Some((known, maker)) => {
-                let (maker, made) = (self.named(*maker), Plain(known));
-                Err(self.wrong(source, format_args!("{}, but {maker} set {} to {made}", what(), def.name)))
-            }
+            Some((known, maker)) => Err(match (known, &value) {
+                (AttrValue::Type(made), AttrValue::Type(came)) => {
+                    let [first, second] = [*maker, source].map(|origin| self.place(origin));
+                    let differ =
+                        format!("inputs {first} and {second} must have one dtype, got {made} and {came}");
+                    self.about(source, format!("{differ}; cast one of them"))
+                }
+                _ => {
+                    let (maker, made) = (self.named(*maker), Plain(known));
+                    self.wrong(source, format_args!("{}, but {maker} set {} to {made}", what(), def.name))
+                }
+            }),
             None => {
                 def.check(&value).map_err(|wrong| {
                     self.wrong(source, format_args!("{}, but {} {}", what(), def.name, wrong.must))
@@ -215,18 +223,29 @@ impl<'a> Unifier<'a> {
     fn named(&self, source: Origin) -> String {
         match source {
             Origin::Given => "the call".to_owned(),
-            Origin::Input { index, element: None } => {
-                format!("input `{}`", self.signature.inputs[index].name)
-            }
+            Origin::Input { .. } => format!("input {}", self.place(source)),
+        }
+    }
+
+    /// `` `x` ``, or `` `x[1]` `` for an element of a list.
+    fn place(&self, source: Origin) -> String {
+        match source {
+            Origin::Given => "the call".to_owned(),
+            Origin::Input { index, element: None } => format!("`{}`", self.signature.inputs[index].name),
             Origin::Input { index, element: Some(element) } => {
-                format!("input `{}[{element}]`", self.signature.inputs[index].name)
+                format!("`{}[{element}]`", self.signature.inputs[index].name)
             }
         }
     }
 
     /// The error that a source of values `is wrong`.
     fn wrong(&self, source: Origin, is_wrong: impl Display) -> Error {
-        let error = Error::invalid_argument(format!("{} {is_wrong}", self.named(source)));
+        self.about(source, format!("{} {is_wrong}", self.named(source)))
+    }
+
+    /// The error with this text, which is about a source of values.
+    fn about(&self, source: Origin, text: String) -> Error {
+        let error = Error::invalid_argument(text);
         match source {
             Origin::Given => error,
             Origin::Input { index, .. } => error.naming(&self.signature.inputs[index].name),

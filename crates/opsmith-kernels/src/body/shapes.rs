@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use opsmith_body::{Axes, Axis, Kind};
 use opsmith_core::family::{Family, Like};
 use opsmith_core::space::{Extents, Layout, Strides, broadcast_shape};
-use opsmith_core::{Dim, Error, InferenceContext, OpKernelContext, Result, Shape};
+use opsmith_core::{Dim, Error, InferenceContext, OpKernelContext, Result, Shape, bail};
 use smallvec::SmallVec;
 
 use super::{Arguments, AxesBody, AxisSize};
@@ -187,8 +187,9 @@ fn infer(context: &mut InferenceContext<'_>, arguments: &Arguments) -> Result<Ve
     let own: Vec<Option<Dim>> = own_dims(context, arguments)?;
     let mut batch = Some(Shape::scalar());
     for (input, dims) in arguments.inputs.iter().enumerate() {
-        let shape = context.with_rank_at_least(context.input(input)?, dims.len())?;
+        let shape = context.input(input)?;
         let name = context.signature().inputs[input].name.clone();
+        check_rank(&name, &shape, dims, arguments)?;
         let core = -(dims.len() as i64);
         for (position, parts) in dims.iter().enumerate() {
             let [axis] = **parts else { continue };
@@ -243,6 +244,17 @@ fn infer(context: &mut InferenceContext<'_>, arguments: &Arguments) -> Result<Ve
     Ok(arguments.outputs.iter().map(shape).collect())
 }
 
+/// That an input has the dims of its axes.
+fn check_rank(name: &str, shape: &Shape, dims: &[&[usize]], arguments: &Arguments) -> Result<()> {
+    let Some(rank) = shape.rank().filter(|rank| *rank < dims.len()) else { return Ok(()) };
+    let named: Vec<String> = dims.iter().map(|parts| sum_text(parts, arguments)).collect();
+    let (least, named) = (dims.len(), named.join(","));
+    bail!(
+        InvalidArgument for name,
+        "input `{name}` must have rank at least {least}, (...,{named}), got rank {rank} (shape {shape})"
+    )
+}
+
 /// The sizes of the axes: their own, or those of the dims that are they or multiples of them. With the multiples that gave one.
 fn axis_dims(
     context: &mut InferenceContext<'_>,
@@ -250,7 +262,8 @@ fn axis_dims(
     own: Vec<Option<Dim>>,
     seen: Vec<Option<Seen>>,
 ) -> Result<(Vec<Dim>, Vec<Position>)> {
-    let own = own.into_iter().zip(seen).map(|(own, seen)| own.or_else(|| seen.map(|(.., dim)| dim)));
+    let dim_of = |seen: &Option<Seen>| seen.as_ref().map(|(.., dim)| dim.clone());
+    let own = own.into_iter().zip(&seen).map(|(own, seen)| own.or_else(|| dim_of(seen)));
     let mut dims: Vec<Dim> = own.map(|dim| dim.unwrap_or(Dim::Unknown)).collect();
     let mut giving = Vec::new();
     for (input, all) in arguments.inputs.iter().enumerate() {
@@ -267,8 +280,14 @@ fn axis_dims(
     }
     for (axis, size) in arguments.sizes.iter().enumerate() {
         let AxisSize::Axis(place) = *size else { continue };
-        let (name, other_name) = (arguments.axes[axis], arguments.axes[place]);
-        let message = format!("the axis `{name}` must be as long as the axis `{other_name}`");
+        let named = |axis: usize| match &seen[axis] {
+            Some((input, shape, dim, _)) => {
+                format!("axis `{}`, dim {dim} of `{input}` (shape {shape}),", arguments.axes[axis])
+            }
+            None => format!("axis `{}`", arguments.axes[axis]),
+        };
+        let other_named = named(place);
+        let message = format!("{} must be as long as {}", named(axis), other_named.trim_end_matches(','));
         let (one, other) = (dims[axis].clone(), dims[place].clone());
         context.assume_equal(&one, &other, message)?;
         match (one, other) {
@@ -310,16 +329,21 @@ fn infer_sums(
     Ok(())
 }
 
-/// A sum of axes for a reader: `3 * s + f with s = 4, f = 2`.
-fn sum_of(parts: &[usize], arguments: &Arguments, sizes: &[Dim]) -> String {
+/// A sum of axes as a signature has it: `3 * s + f`.
+fn sum_text(parts: &[usize], arguments: &Arguments) -> String {
     let term = |equal: &[usize]| match (equal.len(), arguments.axes[equal[0]]) {
         (1, name) => name.to_owned(),
         (count, name) => format!("{count} * {name}"),
     };
     let terms: Vec<String> = parts.chunk_by(|one, next| one == next).map(term).collect();
+    terms.join(" + ")
+}
+
+/// A sum of axes for a reader: `3 * s + f with s = 4, f = 2`.
+fn sum_of(parts: &[usize], arguments: &Arguments, sizes: &[Dim]) -> String {
     let size = |axis: Axis| format!("{} = {}", arguments.axes[axis.index()], sizes[axis.index()]);
     let known: Vec<String> = Axes::at(parts).iter().map(size).collect();
-    format!("{} with {}", terms.join(" + "), known.join(", "))
+    format!("{} with {}", sum_text(parts, arguments), known.join(", "))
 }
 
 /// The sizes that axes have of their own.

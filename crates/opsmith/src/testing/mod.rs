@@ -164,7 +164,7 @@ impl<'a> Call<'a> {
     /// Makes the call.
     ///
     /// # Errors
-    /// Those of the definition and of the op; `NotFound` for an attribute or output that the op lacks; `Internal`
+    /// Those of the definition and of the op; `NotFound` for an output that the op lacks; `Internal`
     /// when the kernel makes an output of another shape than inference says.
     pub fn run(self) -> Result<Outputs> {
         let op = self.def.clone().build()?;
@@ -183,7 +183,8 @@ impl<'a> Call<'a> {
         let offsets = (0..=op.signature().outputs.len()).map(|output| plan.output_offset(output)).collect();
         let names = op.signature().outputs.iter().map(|output| output.name.clone()).collect();
         let (made, texts) = services.into_made();
-        let outputs = Outputs { names, offsets, made, _texts: texts };
+        let op_name = op.signature().name.clone();
+        let outputs = Outputs { op_name, names, offsets, made, _texts: texts };
         outputs.check_shapes(self.infer(op, plan.attrs())?)?;
         Ok(outputs)
     }
@@ -216,7 +217,7 @@ impl<'a> Call<'a> {
         let mut values = vec![None; signature.attrs.len()];
         for (name, value) in &self.attrs {
             let Some(index) = signature.attr_index(name) else {
-                bail!(NotFound, "has no attribute `{name}`");
+                return Err(signature.unknown_attr(name));
             };
             values[index] = Some(value.clone());
         }
@@ -259,6 +260,7 @@ impl<'a> Call<'a> {
 /// What a call made.
 #[derive(Debug)]
 pub struct Outputs {
+    op_name: String,
     names: Vec<String>,
     offsets: Vec<usize>,
     made: Vec<Option<Made>>,
@@ -280,7 +282,7 @@ impl Outputs {
     /// # Errors
     /// As [`array`](Self::array).
     pub fn element<T: Element, D: Dimension>(&self, name: &str, index: usize) -> Result<Array<T, D>> {
-        self.find(name, index)?.read(|tensor| Ok(tensor.view::<T, D>()?.to_owned()))
+        self.read(name, index, |tensor| Ok(tensor.view::<T, D>()?.to_owned()))
     }
 
     /// The elements of the `string` output `name`, row-major.
@@ -288,7 +290,13 @@ impl Outputs {
     /// # Errors
     /// As [`array`](Self::array).
     pub fn strings(&self, name: &str) -> Result<Vec<Vec<u8>>> {
-        self.find(name, 0)?.read(|tensor| Ok(tensor.strings()?.into_iter().map(<[u8]>::to_vec).collect()))
+        self.read(name, 0, |tensor| Ok(tensor.strings()?.into_iter().map(<[u8]>::to_vec).collect()))
+    }
+
+    /// What `read` makes of an element of an output; an error names the op and the output.
+    fn read<R>(&self, name: &str, index: usize, read: impl FnOnce(TensorView<'_>) -> Result<R>) -> Result<R> {
+        let made = self.find(name, index).map_err(|error| error.with_op(&self.op_name))?;
+        made.read(read).map_err(|error| error.with_argument("output", name).with_op(&self.op_name))
     }
 
     /// Whether the output `name` was made.

@@ -68,7 +68,11 @@ fn inputs_that_disagree_are_refused() {
     let resolve = |x, y| refused(pairwise().resolve(&[x, y], &[None]));
     let op = "PairwiseManhattanDistance";
     for (x, y, expected) in [
-        (One(DType::Float32), One(DType::Float64), "input `y` is float64, but input `x` set T to float32"),
+        (
+            One(DType::Float32),
+            One(DType::Float64),
+            "inputs `x` and `y` must have one dtype, got float32 and float64; cast one of them",
+        ),
         (One(DType::Int32), One(DType::Int32), "input `x` is int32, but T must be one of float32, float64"),
         (One(DType::Float32), Absent, "input `y` is missing"),
         (List(&[]), One(DType::Float32), "input `x` must be one tensor, got a list of 0"),
@@ -120,7 +124,10 @@ fn lists_that_disagree_are_refused() {
     let three = List(&[DType::String; 3]);
     let wrong = List(&[DType::Int32, DType::Bool]);
     for (inputs, expected) in [
-        ([List(two), STRINGS, MIXED], "input `xs[1]` is float64, but input `xs[0]` set T to float32"),
+        (
+            [List(two), STRINGS, MIXED],
+            "inputs `xs[0]` and `xs[1]` must have one dtype, got float32 and float64; cast one of them",
+        ),
         ([FLOATS, three, MIXED], "input `ys` has 3 tensors, but input `xs` set N to 2"),
         ([FLOATS, FLOATS, MIXED], "input `ys[0]` is float32, but must be string"),
         ([List(&[DType::Int8]), STRINGS, MIXED], "input `xs` has 1 tensor, but N must be at least 2"),
