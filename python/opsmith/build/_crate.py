@@ -136,7 +136,8 @@ def published_manifest(crate: Crate) -> bytes:
         with tarfile.open(Path(folder) / "package" / f"{stem}.crate") as archive:
             manifest = archive.extractfile(f"{stem}/Cargo.toml")
             assert manifest is not None
-            return manifest.read()
+            # Cargo leaves it out; with it the crate is one by itself, wherever it is unpacked.
+            return manifest.read() + b"\n[workspace]\n"
 
 
 def _carried(crate: Crate) -> list[str]:

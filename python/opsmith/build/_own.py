@@ -72,10 +72,10 @@ def check_imports(own: Own, package: str, ops: Sequence[str]) -> None:
         for line, name in _imported(_parsed(path), package, place.count("/") + 1):
             if name not in names and not name.startswith("_"):
                 close = difflib.get_close_matches(name, names, 1)
-                advice = f"did you mean `{close[0]}`?" if close else f"`dir({package})` lists what it has"
+                others = f"name an op, a module, or what is in `__all__` of {FOLDER}/__init__.py"
+                advice = f"did you mean `{close[0]}`?" if close else others
                 raise BuildError(
-                    f"{path}:{line}: imports `{name}` from `{package}`, which has no op or module of that name,"
-                    f" nor is it in `__all__` of {FOLDER}/__init__.py\n  → {advice}"
+                    f"{path}:{line}: imports `{name}` from `{package}`, which does not have it\n  → {advice}"
                 )
 
 
