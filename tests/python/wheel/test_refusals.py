@@ -255,6 +255,7 @@ def test_sources_are_packed_where_they_do_by_themselves(crate: Path, tmp_path: P
         assert manifest is not None
         text = manifest.read().decode()
     assert '[dependencies.opsmith]\nversion = "0.1"\n' in text and str(opsmith) not in text
+    assert text.endswith("\n[workspace]\n"), "it is built wherever it is unpacked"
     with pytest.raises(BuildError, match=r"is part of the workspace .*\n  → give others wheels"):
         sdist(find(REPOSITORY / "examples" / "distances"), tmp_path)
 
