@@ -30,6 +30,19 @@ pub(crate) fn ends(def: &AttrDef) -> Vec<AttrValue> {
     if def.ty.list { vec![] } else { bounds.filter_map(end).collect() }
 }
 
+/// The first attribute whose value, given or by default, is the least float that it may have; and that float.
+pub(crate) fn at_its_least<'a>(defs: &'a [AttrDef], given: &[(String, AttrValue)]) -> Option<(&'a str, f64)> {
+    defs.iter().find_map(|def| {
+        let value = given.iter().find(|(name, _)| *name == def.name).map(|(_, value)| value);
+        match (&def.min, value.or(def.default.as_ref())?) {
+            (Bound::Included(AttrValue::Float(least)), AttrValue::Float(value)) if least == value => {
+                Some((def.name.as_str(), *least))
+            }
+            _ => None,
+        }
+    })
+}
+
 /// The value that shrinking ends with: none where there is a default.
 pub(crate) fn simplest(def: &AttrDef) -> Option<AttrValue> {
     let mut runner = proptest::test_runner::TestRunner::deterministic();

@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 import sysconfig
+import tarfile
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,6 +123,21 @@ def files(crate: Crate) -> list[Path]:
     made_by_cargo = {"Cargo.toml.orig", ".cargo_vcs_info.json"}
     listed = [Path(line) for line in told.stdout.splitlines() if line not in made_by_cargo]
     return [path for path in listed if (crate.folder / path).is_file()]
+
+
+def published_manifest(crate: Crate) -> bytes:
+    """The crate's `Cargo.toml` as Cargo would publish it: dependencies with a version have no path in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = ["package", "--no-verify", "--allow-dirty", "--exclude-lockfile", "--target-dir", folder]
+        told = _asked(arguments, crate.manifest)
+        if told.returncode != 0:
+            raise BuildError(f"{crate.manifest}: Cargo cannot package the crate:\n\n{told.stderr}")
+        stem = f"{crate.name}-{crate.package['version']}"
+        with tarfile.open(Path(folder) / "package" / f"{stem}.crate") as archive:
+            manifest = archive.extractfile(f"{stem}/Cargo.toml")
+            assert manifest is not None
+            # Cargo leaves it out; with it the crate is one by itself, wherever it is unpacked.
+            return manifest.read() + b"\n[workspace]\n"
 
 
 def _carried(crate: Crate) -> list[str]:

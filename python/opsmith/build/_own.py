@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import keyword
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeGuard
@@ -57,6 +58,25 @@ def find(crate: Crate, taken: Sequence[str]) -> Own:
             _parsed(path)
     exported = _exported(files["__init__.py"], taken) if "__init__.py" in files else ()
     return Own(folder, files, exported)
+
+
+def check_imports(own: Own, package: str, ops: Sequence[str]) -> None:
+    """Raises `BuildError` where a file imports from the module a name that it does not have."""
+    init = own.files.get("__init__.py")
+    if init is not None and _bound(_parsed(init)) is None:
+        return  # It may give the module any name.
+    names = {*ops, *own.exported, *(name.split("/", 1)[0].split(".", 1)[0] for name in own.files)}
+    for place, path in own.files.items():
+        if not place.endswith(".py"):
+            continue
+        for line, name in _imported(_parsed(path), package, place.count("/") + 1):
+            if name not in names and not name.startswith("_"):
+                close = difflib.get_close_matches(name, names, 1)
+                others = f"name an op, a module, or what is in `__all__` of {FOLDER}/__init__.py"
+                advice = f"did you mean `{close[0]}`?" if close else others
+                raise BuildError(
+                    f"{path}:{line}: imports `{name}` from `{package}`, which does not have it\n  → {advice}"
+                )
 
 
 def packed(own: Own, editable: bool) -> dict[str, bytes]:
@@ -126,6 +146,18 @@ def _exported(path: Path, taken: Sequence[str]) -> tuple[str, ...]:
         if bound is not None and each not in bound:
             raise BuildError(f"{path}: `__all__` has `{each}`, which the file does not define or import")
     return names or ()
+
+
+def _imported(tree: ast.Module, package: str, depth: int) -> Iterator[tuple[int, str]]:
+    """The names that a file, which lies `depth` packages deep, imports from the module, and their lines. What
+    is tried, and may fail, is left out."""
+    tries = (node for node in ast.walk(tree) if isinstance(node, ast.Try) and node.handlers)
+    tried = {each for node in tries for statement in node.body for each in ast.walk(statement)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module=module, level=level, names=names):
+                if node not in tried and (module, level) in ((package, 0), (None, depth)):
+                    yield from ((node.lineno, each.name) for each in names if each.name != "*")
 
 
 def _bound(tree: ast.Module) -> set[str] | None:

@@ -119,6 +119,7 @@ def _files(crate: Crate, library: Library, built: Path, profile: str, editable: 
     name = library.__name__
     names = [_wrappers.function_name(op) for op in definition_of(library).ops]
     own = _own.find(crate, names)
+    _own.check_imports(own, name, names)
     path = f"__path__.append({str(own.folder)!r})\n" if editable else ""
     beside = f'_Path(__file__).with_name("lib{name}.so")'
     module = _MODULE.format(

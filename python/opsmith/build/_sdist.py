@@ -24,19 +24,25 @@ def sdist(crate: Crate, folder: Path) -> Path:
             f"`{crate.name}` is part of the workspace {crate.workspace}, and cannot be built without it\n"
             "  → give others wheels, or make it a crate by itself"
         )
-    for dependency in crate.package["dependencies"]:
-        path = dependency.get("path")
-        if path is not None and crate.folder.resolve() not in Path(path).resolve().parents:
+    elsewhere = [
+        each
+        for each in crate.package["dependencies"]
+        if each.get("path") is not None and crate.folder.resolve() not in Path(each["path"]).resolve().parents
+    ]
+    for each in elsewhere:
+        if each["req"] == "*":
             raise BuildError(
-                f"`{crate.name}` depends on {path}, which others do not have\n"
-                f'  → depend on a version: {dependency["name"]} = "..."; that of `opsmith` is brought by the '
-                "Python package of that version"
+                f"`{crate.name}` depends on {each['path']}, which others do not have\n"
+                f'  → give a version as well: {each["name"]} = {{ version = "...", path = "..." }}; that of '
+                "`opsmith` is brought by the Python package of that version"
             )
     metadata = _metadata.read(crate)
     # Packages that were made before lie in a folder that Cargo leaves out only where Git does.
     listed = (path for path in _crate.files(crate) if not path.name.endswith((".whl", ".tar.gz")))
     paths = {*listed, Path("pyproject.toml")}
     files = {path.as_posix(): read_file(crate.folder / path) for path in paths}
+    if elsewhere:
+        files["Cargo.toml"] = _crate.published_manifest(crate)
     files |= {name: read_file(path) for name, path in metadata.licences.items()}
     # Whatever Cargo is told to publish.
     written = _own.find(crate, ()).files

@@ -196,3 +196,49 @@ def test_names_come_in_many_ways(text: str, tmp_path: Path) -> None:
 def test_names_are_found_in_each_form(form: str, tmp_path: Path) -> None:
     write(tmp_path, "__init__.py", f"from x import a\n{form}\n\n\ndef b():\n    return __all__\n")
     assert _own.find(Crate(tmp_path, tmp_path, {}), []).exported == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("layers.py", "from . import scale_row"),
+        ("layers.py", "def f():\n    from rows import scale_row"),
+        ("deep/layers.py", "from .. import scale_row"),
+        ("__init__.py", "from . import scale_row"),
+        ("layers.py", "try:\n    pass\nexcept ImportError:\n    from . import scale_row"),
+    ],
+)
+def test_an_import_of_what_the_module_lacks_is_told(file: str, text: str, tmp_path: Path) -> None:
+    write(tmp_path, file, text)
+    line = len(text.splitlines())
+    told = rf"{file}:{line}: imports `scale_row` from `rows`, .* not have it\n  → did you mean `scale_rows`\?"
+    with pytest.raises(BuildError, match=told):
+        check_imports(tmp_path)
+    write(tmp_path, "__init__.py", "def double(): ...")
+    write(tmp_path, file, "from rows import double")
+    with pytest.raises(BuildError, match="not have it\n  → name an op, a module, or what is in `__all__` of"):
+        check_imports(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("layers.py", "from . import scale_rows, table, double, __version__, _library"),
+        ("layers.py", "from rows import *"),
+        ("layers.py", "from .table import anything"),
+        ("layers.py", "from other import anything"),
+        ("deep/layers.py", "from . import anything"),
+        ("layers.py", "try:\n    from . import fast\nexcept ImportError:\n    fast = None"),
+        ("__init__.py", "import sys\nsys.modules[__package__].fast = 1\nfrom . import fast"),
+    ],
+)
+def test_other_imports_are_left_alone(file: str, text: str, tmp_path: Path) -> None:
+    write(tmp_path, "__init__.py", "__all__ = ['double']\ndef double(): ...")
+    write(tmp_path, "table.py", "")
+    write(tmp_path, file, text)
+    check_imports(tmp_path)
+
+
+def check_imports(folder: Path) -> None:
+    own = _own.find(Crate(folder, folder, {}), ["scale_rows"])
+    _own.check_imports(own, "rows", ["scale_rows"])

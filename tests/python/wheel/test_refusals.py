@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import LIBRARIES
+from opsmith import build as build_hooks
 from opsmith.build import _metadata, _package
 from opsmith.build._crate import Crate, _carried, find
 from opsmith.build._elf import Needs, oldest_system
@@ -127,6 +128,28 @@ def test_a_library_without_ops(build: Run, crate: Path) -> None:
     assert "`row-ops` was built, but its library has no ops\n  → list" in refusal(build(crate))
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"profle": "release"}, "the setting `profle` does not exist"),
+        ({"profile": ["dist", "release"]}, "the setting `profile` takes one value, not ['dist', 'release']"),
+    ],
+)
+@pytest.mark.parametrize(
+    "hook", ["get_requires_for_build_wheel", "build_wheel", "build_editable", "build_sdist"]
+)
+def test_a_setting_that_there_is_not(
+    hook: str, settings: dict[str, object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = () if hook.startswith("get") else (str(tmp_path),)
+    # What ends the program is written alone, without a traceback.
+    with pytest.raises(SystemExit) as told:
+        getattr(build_hooks, hook)(*folder, config_settings=settings)
+    advice = "the settings are `-C profile=release` and `-C compatibility=manylinux_2_28`"
+    assert told.value.code == f"error: {message}\n  → {advice}"
+
+
 @pytest.mark.parametrize("name", ["json", "numpy", "torch", "opsmith"])
 def test_a_module_that_is_python_s_or_a_framework_s(name: str) -> None:
     with pytest.raises(
@@ -223,8 +246,16 @@ def test_sources_are_packed_where_they_do_by_themselves(crate: Path, tmp_path: P
     assert sdist(find(crate), tmp_path).read_bytes() == first
     opsmith = REPOSITORY / "crates" / "opsmith"
     change(crate, "[workspace]", f'[dependencies]\nopsmith = {{ path = "{opsmith}" }}\n[workspace]')
-    with pytest.raises(BuildError, match="which others do not have\n  → depend on a version: opsmith = "):
+    with pytest.raises(BuildError, match="which others do not have\n  → give a version as well: opsmith = "):
         sdist(find(crate), tmp_path)
+    # With a version Cargo leaves the path out of what it publishes.
+    change(crate, "opsmith = { path", 'opsmith = { version = "0.1", path')
+    with tarfile.open(sdist(find(crate), tmp_path)) as archive:
+        manifest = archive.extractfile("row_ops-0.2.0b3/Cargo.toml")
+        assert manifest is not None
+        text = manifest.read().decode()
+    assert '[dependencies.opsmith]\nversion = "0.1"\n' in text and str(opsmith) not in text
+    assert text.endswith("\n[workspace]\n"), "it is built wherever it is unpacked"
     with pytest.raises(BuildError, match=r"is part of the workspace .*\n  → give others wheels"):
         sdist(find(REPOSITORY / "examples" / "distances"), tmp_path)
 

@@ -7,6 +7,7 @@ use opsmith_core::def::ArgType;
 use opsmith_core::{DType, GradientInput};
 
 use super::{Property, Setting, names_of};
+use crate::attrs;
 use crate::case::Case;
 use crate::lab::{FILL, Lab, Outcome, Outputs, Trouble};
 use crate::subject::Subject;
@@ -465,7 +466,14 @@ impl Differentiated<'_, '_, '_> {
         let at = index_of(i, &self.tensor.shape);
         let (name, gradient) = (&def.name, self.gradient[i]);
         let hint = if is_alone {
-            "; right beside that point the gradient does so too: a comparison has a branch for the point alone"
+            let least = attrs::at_its_least(&self.setting.subject.signature.attrs, &self.case.attrs);
+            let advice = least.map(|(attr, least)| {
+                format!(
+                    ". Here `{attr}` is {least}: if {least} need not be allowed, write `above = {least:?}` in place of its `min`"
+                )
+            });
+            let same = ". Right beside this point both agree: a comparison singles the point out, and its branch needs the same slope";
+            &format!("{same}{}", advice.unwrap_or_default())
         } else if near(-gradient, difference, Steps::of(self.tensor.dtype).tolerance) {
             ": its sign is wrong"
         } else if matches!(def.dtype, ArgType::Fixed(DType::Float32)) {

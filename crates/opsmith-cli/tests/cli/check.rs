@@ -73,7 +73,7 @@ fn the_pairwise_folds_pass() {
 const FAULTS: [(&str, &str, &str); 20] = [
     ("WrongSign", "gradient", "the gradient by `y` at y[0] is 0.25"),
     ("IgnoredOutput", "gradient", "the gradient by `x` at x[0]"),
-    ("Shrunk", "gradient", "a comparison has a branch for the point alone"),
+    ("Shrunk", "gradient", "Here `by` is 0: if 0 need not be allowed, write `above = 0.0`"),
     ("WrongSecondGrad", "gradient", "the gradient by `x` at x[0]"),
     ("SwappedDims", "shapes", "output `products` has shape [1, 2], but [2,1] was inferred"),
     ("SwappedDims", "empty", "output `products` has shape [1, 0], but [0,1] was inferred"),
