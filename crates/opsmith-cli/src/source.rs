@@ -24,22 +24,24 @@ pub(crate) struct LibraryFile {
     pub(crate) definitions: Definitions,
 }
 
-/// Reads a library or a file of definitions. A library is loaded into this process.
+/// Reads a library or a file of definitions. A library is loaded into this process, and its ops are explained if that is asked for.
 ///
 /// # Errors
 /// What is wrong with the file.
-pub(crate) fn read(path: &Path) -> Result<LibraryFile> {
+pub(crate) fn read(path: &Path, is_explained: bool) -> Result<LibraryFile> {
     if is_json(path)? {
         return from_text(path, &read_text(path)?);
     }
     let library = Library::open(path).map_err(told)?;
     let mut json = from_json_text(path, library.description())?;
-    explain(&library, &mut json)?;
+    if is_explained {
+        explain(&library, &mut json)?;
+    }
     from_json(path, json)
 }
 
 /// Adds to each op whose kernel is written once what it is made of: `formula`, `cuda_source` and `vectors`. An op whose
-/// attributes have no defaults has nothing to be explained for.
+/// attributes have no defaults has nothing to be explained for, and some have too long a formula.
 fn explain(library: &Library, json: &mut Value) -> Result<()> {
     for op in json["ops"].as_array_mut().into_iter().flatten().filter(|op| op["explained"] == true) {
         let explained = library.op(op["name"].as_str().unwrap_or_default()).and_then(|op| op.explain(&[]));
@@ -49,14 +51,14 @@ fn explain(library: &Library, json: &mut Value) -> Result<()> {
                 op["cuda_source"] = explanation.cuda_source.into();
                 op["vectors"] = explanation.vectors.into();
             }
-            Err(error) if error.code() == Code::InvalidArgument => {}
+            Err(error) if matches!(error.code(), Code::InvalidArgument | Code::ResourceExhausted) => {}
             Err(error) => bail!("{}", error.message()),
         }
     }
     Ok(())
 }
 
-/// Reads a library or a file of definitions. A library is loaded by another process: one process cannot have two
+/// Reads a library or a file of definitions, without explanations. A library is loaded by another process: one process cannot have two
 /// versions of a library.
 ///
 /// # Errors
@@ -66,7 +68,7 @@ pub(crate) fn read_apart(path: &Path) -> Result<LibraryFile> {
         return from_text(path, &read_text(path)?);
     }
     let mut command = itself::command()?;
-    command.args(["inspect", "--json", "--"]).arg(path).env("NO_COLOR", "1");
+    command.args(["inspect", "--definitions", "--"]).arg(path).env("NO_COLOR", "1");
     let output = command.output().with_context(|| {
         format!("cannot start {} to load a library", Path::new(command.get_program()).display())
     })?;

@@ -34,6 +34,9 @@ pub(crate) struct Options {
     /// Write JSON, for programs
     #[arg(long, conflicts_with = "cuda")]
     json: bool,
+    /// Write JSON without formulas and CUDA sources, which take long to make for some ops
+    #[arg(long, conflicts_with_all = ["json", "cuda"])]
+    definitions: bool,
     /// Write the CUDA C++ source of kernels that are written once for all devices
     #[arg(long)]
     cuda: bool,
@@ -41,11 +44,11 @@ pub(crate) struct Options {
 
 /// Reads the library and prints what was asked for.
 pub(crate) fn inspect(options: &Options) -> Result<Outcome> {
-    let mut source = read(&options.library)?;
+    let mut source = read(&options.library, !options.definitions)?;
     if let Some(name) = &options.op {
         keep_only(&mut source, name)?;
     }
-    let text = if options.json {
+    let text = if options.json || options.definitions {
         format!("{:#}\n", source.json)
     } else if options.cuda {
         cuda_sources(&source)?

@@ -107,6 +107,9 @@ fn explained<B: AxesBody>(construction: &OpKernelConstruction<'_>, order: usize)
     explain(construction, graph, [inputs, outputs], arguments.axes)
 }
 
+/// The most steps of a formula that is shown. A gradient of third order may have a hundred thousand, of which nobody reads the source.
+const MOST_SHOWN: usize = 1 << 14;
+
 /// It is not generic, so that it is compiled once, here, for all bodies.
 fn explain(
     construction: &OpKernelConstruction<'_>,
@@ -114,6 +117,12 @@ fn explain(
     [inputs, outputs]: [(Vec<String>, Vec<Kind>); 2],
     axes: &[&str],
 ) -> Result<Explanation> {
+    let steps = graph.nodes().len();
+    ensure!(
+        steps <= MOST_SHOWN,
+        ResourceExhausted,
+        "its formula has {steps} steps, and at most {MOST_SHOWN} are shown"
+    );
     let signature = construction.signature();
     let dtype: DType = construction.attr("T")?;
     let Some(cuda) = cuda_type(dtype) else {

@@ -115,7 +115,7 @@ pub(super) unsafe fn run<T: Stored>(
 ) -> Result<()> {
     let level = Level::best();
     let mut wide: SmallVec<[Argument; 8]> = arguments.iter().copied().collect();
-    let mut outputs: SmallVec<[(Places, Shared<T::Wide>, Shared<T>); 2]> = SmallVec::new();
+    let mut outputs: SmallVec<[(usize, Places); 2]> = SmallVec::new();
     for (at, lie) in lies.iter().enumerate() {
         let Argument { data, kind } = arguments[at];
         if !is_copied(data, kind) {
@@ -127,7 +127,7 @@ pub(super) unsafe fn run<T: Stored>(
             (Shared(data.cast::<T>()), Shared(memory.as_mut_ptr().wrapping_offset(-places.first)));
         wide[at].data = to.0.cast();
         if at >= inputs {
-            outputs.push((places, to, from));
+            outputs.push((at, places));
             continue;
         }
         places.each(compute, |place, step, count| {
@@ -142,7 +142,8 @@ pub(super) unsafe fn run<T: Stored>(
     }
     // SAFETY: promised by the caller; the copies lie as the arguments do.
     unsafe { cut.run::<T::Wide>(compute, (sizes, own), (&wide, lies), inputs, is_native)? };
-    for (places, from, to) in &outputs {
+    for (at, places) in outputs {
+        let (from, to) = (Shared(wide[at].data.cast::<T::Wide>()), Shared(arguments[at].data.cast::<T>()));
         places.each(compute, |place, step, count| {
             let (mut block, mut few) = (Block::<T::Wide>::default(), [T::default(); BLOCK]);
             // SAFETY: as above, of an output, which is nobody else's.

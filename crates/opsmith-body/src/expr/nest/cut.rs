@@ -24,8 +24,8 @@ struct Group {
 }
 
 pub(super) fn cut(graph: &Graph, room: &Room<'_>) -> Nests {
-    let mut known = Known { graph, room, axes: graph.axes(), kept: BTreeMap::new(), online: BTreeMap::new() };
-    known.kept = numbered(kept(&known));
+    let mut known = Known::new(graph, room);
+    known.keep(numbered(kept(&known)));
     let mut wholes = whole::find(&known);
     wholes.iter_mut().for_each(|whole| whole.keep_rows(&mut known));
     let order = Order::new(&known, &wholes).expect("wholes were found so that none needs itself");
@@ -34,13 +34,13 @@ pub(super) fn cut(graph: &Graph, room: &Room<'_>) -> Nests {
     // Nobody else reads what only one nest computes and uses, or writes as an output.
     let read: BTreeSet<Id> = order.read_elsewhere(&known);
     let groups: Vec<Group> = {
-        let stored = numbered(known.kept.keys().copied().filter(|id| read.contains(id)));
+        let stored = numbered(known.kept().keys().copied().filter(|id| read.contains(id)));
         let mut groups = Vec::new();
         for level in 0..=last {
             groups.extend(order.groups_of_wholes(&known, &stored, level));
             groups.extend(groups_at(&known, &stored, &order, level));
         }
-        known.kept = stored;
+        known.keep(stored);
         groups
     };
     let compared = again::compared(&known);
@@ -57,8 +57,8 @@ pub(super) fn cut(graph: &Graph, room: &Room<'_>) -> Nests {
     };
     let mut nests: Vec<Nest> = groups.iter().map(|group| nest(&known, group, avoided)).collect();
     again::mark(&mut nests, &compared);
-    let mut temporaries = vec![Axes::NONE; known.kept.len()];
-    for (id, array) in &known.kept {
+    let mut temporaries = vec![Axes::NONE; known.kept().len()];
+    for (id, array) in known.kept() {
         temporaries[*array] = known.axes[id.index()];
     }
     Nests { temporaries, nests, again, tiles: Vec::new() }
@@ -123,7 +123,7 @@ fn groups_at(known: &Known<'_>, stored: &BTreeMap<Id, usize>, order: &Order<'_>,
     let mut groups: Vec<Group> = Vec::new();
     let outputs = || known.graph.outputs().iter().zip(known.graph.output_axes()).enumerate();
     let is_rest = |output: &usize| order.of_outputs.contains_key(output);
-    for &id in known.kept.keys().filter(|id| order.whole_of(**id).is_none()) {
+    for &id in known.kept().keys().filter(|id| order.whole_of(**id).is_none()) {
         let Node::Fold(_, axis, _) = known.node(id) else { continue };
         if order.of_folds[&id] != level {
             continue;

@@ -195,7 +195,7 @@ impl<'a> Emitter<'a> {
     }
 
     fn read(&self, id: Id, to: usize) -> Step {
-        match (self.known.node(id), self.known.kept.get(&id)) {
+        match (self.known.node(id), self.known.kept().get(&id)) {
             (_, Some(array)) => Step::Load { from: Place::Temporary(*array), to },
             (Node::Input(position), _) => Step::Load { from: Place::Input(position as usize), to },
             (Node::Index(axis), _) => Step::Index { axis, to },

@@ -1,5 +1,6 @@
 //! A graph, and what is known of its nodes while it is cut.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Room;
@@ -24,12 +25,77 @@ pub(super) struct Known<'a> {
     pub(super) room: &'a Room<'a>,
     pub(super) axes: Vec<Axes>,
     /// The folds that are in memory, and in which array.
-    pub(super) kept: BTreeMap<Id, usize>,
+    kept: BTreeMap<Id, usize>,
+    /// Worked out when it is asked for, as long as `kept` stays the same.
+    folds: OnceCell<FoldsBelow>,
     /// For a card, the sums that can be computed in the loop of the largest number.
     pub(super) online: BTreeMap<Id, Exponentials>,
 }
 
-impl Known<'_> {
+/// For each node, as bits, the folds in memory that it is computed from, not by way of others.
+struct FoldsBelow {
+    folds: Vec<Id>,
+    words: usize,
+    bits: Vec<u64>,
+}
+
+impl FoldsBelow {
+    fn new(known: &Known<'_>) -> Self {
+        let folds: Vec<Id> = known.kept.keys().copied().collect();
+        let (nodes, words) = (known.graph.nodes(), folds.len().div_ceil(64));
+        let mut bits = vec![0; nodes.len() * words];
+        // The operands of a node come before it.
+        for (index, node) in nodes.iter().enumerate() {
+            let (before, own) = bits.split_at_mut(index * words);
+            for operand in node.operands() {
+                match folds.binary_search(&operand) {
+                    Ok(fold) => own[fold / 64] |= 1 << (fold % 64),
+                    Err(_) => {
+                        let below = &before[operand.index() * words..][..words];
+                        own.iter_mut().zip(below).for_each(|(own, below)| *own |= below);
+                    }
+                }
+            }
+        }
+        FoldsBelow { folds, words, bits }
+    }
+
+    fn of(&self, id: Id) -> impl Iterator<Item = Id> {
+        self.row(id).iter().enumerate().flat_map(move |(word, bits)| {
+            let mut left = *bits;
+            std::iter::from_fn(move || {
+                let bit = left.trailing_zeros() as usize;
+                left &= left.checked_sub(1)?;
+                Some(self.folds[word * 64 + bit])
+            })
+        })
+    }
+
+    fn has(&self, id: Id, fold: usize) -> bool {
+        self.row(id)[fold / 64] >> (fold % 64) & 1 == 1
+    }
+
+    fn row(&self, id: Id) -> &[u64] {
+        &self.bits[id.index() * self.words..][..self.words]
+    }
+}
+
+impl<'a> Known<'a> {
+    /// Of a graph of which nothing is in memory yet.
+    pub(super) fn new(graph: &'a Graph, room: &'a Room<'a>) -> Self {
+        let (kept, online) = (BTreeMap::new(), BTreeMap::new());
+        Known { graph, room, axes: graph.axes(), kept, folds: OnceCell::new(), online }
+    }
+
+    pub(super) fn kept(&self) -> &BTreeMap<Id, usize> {
+        &self.kept
+    }
+
+    pub(super) fn keep(&mut self, kept: BTreeMap<Id, usize>) {
+        self.kept = kept;
+        self.folds = OnceCell::new();
+    }
+
     pub(super) fn node(&self, id: Id) -> Node {
         self.graph.nodes()[id.index()]
     }
@@ -41,23 +107,35 @@ impl Known<'_> {
 
     /// All that numbers are computed from, down to what is read from memory, themselves among it; folds of `own` are computed.
     pub(super) fn below(&self, roots: impl IntoIterator<Item = Id>, own: &BTreeSet<Id>) -> BTreeSet<Id> {
-        let mut found = BTreeSet::new();
-        let mut pending: Vec<Id> = roots.into_iter().collect();
+        let mut is_found = vec![false; self.graph.nodes().len()];
+        let (mut found, mut pending) = (Vec::new(), roots.into_iter().collect::<Vec<Id>>());
         while let Some(id) = pending.pop() {
-            if found.insert(id) && (!self.is_kept(id) || own.contains(&id)) {
+            if std::mem::replace(&mut is_found[id.index()], true) {
+                continue;
+            }
+            found.push(id);
+            if !self.is_kept(id) || own.contains(&id) {
                 pending.extend(self.node(id).operands());
             }
         }
-        found
+        found.into_iter().collect()
     }
 
-    /// The folds in memory that a number is computed from, not by way of others; of another number, the number itself if it is one.
+    /// The folds in memory that a number is computed from, not by way of others, nor itself if it is one.
     pub(super) fn folds_below(&self, id: Id) -> BTreeSet<Id> {
-        let below = match self.is_kept(id) {
-            true => self.below(self.node(id).operands(), &BTreeSet::new()),
-            false => self.below([id], &BTreeSet::new()),
-        };
-        below.into_iter().filter(|id| self.is_kept(*id)).collect()
+        self.each_fold_below(id).collect()
+    }
+
+    pub(super) fn each_fold_below(&self, id: Id) -> impl Iterator<Item = Id> {
+        self.folds.get_or_init(|| FoldsBelow::new(self)).of(id)
+    }
+
+    /// Those of some nodes that a fold in memory is below.
+    pub(super) fn above(&self, fold: Id, among: &[Id]) -> impl Iterator<Item = Id> {
+        let below = self.folds.get_or_init(|| FoldsBelow::new(self));
+        let place = below.folds.binary_search(&fold).ok();
+        let all = place.into_iter().flat_map(|place| among.iter().map(move |id| (place, *id)));
+        all.filter(|(place, id)| below.has(*id, *place)).map(|(_, id)| id)
     }
 
     /// Some folds, and all that they need.

@@ -58,7 +58,7 @@ pub(super) fn find(known: &Known<'_>, compared: &BTreeMap<Id, Axis>) -> BTreeMap
 }
 
 fn exponentials(known: &Known<'_>, axis: Axis, term: Id) -> Option<Exponentials> {
-    let below = known.below([term], &known.kept.keys().copied().collect());
+    let below = known.below([term], &known.kept().keys().copied().collect());
     below.iter().find_map(|id| {
         let Node::Unary(Unary::Exp, argument) = known.node(*id) else { return None };
         let Node::Binary(Binary::Sub, number, shift) = known.node(argument) else { return None };

@@ -35,16 +35,16 @@ impl<'a> Order<'a> {
         };
         // What a whole needs may be known only when another one is: until nothing changes, in as many rounds as there are steps of
         // one after another at most.
-        let mut rounds = known.kept.len() + wholes.len() + 2;
+        let mut rounds = known.kept().len() + wholes.len() + 2;
         loop {
             let before = (order.of_wholes.clone(), order.of_folds.clone());
             for (index, whole) in wholes.iter().enumerate() {
-                order.of_wholes[index] = order.after(whole.needs(known).iter());
+                order.of_wholes[index] = order.after(whole.needs(known).into_iter());
             }
-            for &id in known.kept.keys() {
+            for &id in known.kept().keys() {
                 let level = match order.whole_of(id) {
                     Some(whole) => order.of_wholes[whole],
-                    None => order.after(known.folds_below(id).iter()),
+                    None => order.after(known.each_fold_below(id)),
                 };
                 order.of_folds.insert(id, level);
             }
@@ -57,7 +57,7 @@ impl<'a> Order<'a> {
         for (output, &id) in known.graph.outputs().iter().enumerate() {
             if wholes.iter().all(|whole| !whole.outputs.contains(&output)) {
                 let own = if known.is_kept(id) { BTreeSet::from([id]) } else { known.folds_below(id) };
-                order.of_outputs.insert(output, order.after(own.iter()));
+                order.of_outputs.insert(output, order.after(own.into_iter()));
             }
         }
         Some(order)
@@ -65,18 +65,17 @@ impl<'a> Order<'a> {
 
     /// Has folds that nothing needs sooner be computed with later ones, in the same loops, so that what both read is read once.
     fn wait(&mut self, known: &Known<'_>) {
-        let alone = known.kept.keys().copied().filter(|id| self.whole_of(*id).is_none());
+        let alone = known.kept().keys().copied().filter(|id| self.whole_of(*id).is_none());
         let alone: Vec<Id> = alone.collect();
         let axis = |id: Id| match known.node(id) {
             Node::Fold(_, axis, _) => Some(axis),
             _ => None,
         };
+        let needs: Vec<BTreeSet<Id>> = self.wholes.iter().map(|whole| whole.needs(known)).collect();
         for &id in &alone {
-            let of_folds = alone.iter().filter(|other| known.folds_below(**other).contains(&id));
-            let of_folds = of_folds.map(|other| self.of_folds[other]);
-            let of_wholes = self.wholes.iter().zip(&self.of_wholes);
-            let of_wholes =
-                of_wholes.filter(|(whole, _)| whole.needs(known).contains(&id)).map(|(_, level)| *level);
+            let of_folds = known.above(id, &alone).map(|other| self.of_folds[&other]);
+            let of_wholes = self.of_wholes.iter().zip(&needs).filter(|(_, needs)| needs.contains(&id));
+            let of_wholes = of_wholes.map(|(level, _)| *level);
             let (own, needed) = (self.of_folds[&id], of_folds.chain(of_wholes).min().unwrap_or(usize::MAX));
             let is_later =
                 |other: &&Id| axis(**other) == axis(id) && (own + 1..needed).contains(&self.of_folds[*other]);
@@ -92,8 +91,8 @@ impl<'a> Order<'a> {
     }
 
     /// The level of what needs these folds.
-    fn after<'i>(&self, folds: impl Iterator<Item = &'i Id>) -> usize {
-        folds.map(|id| self.of_folds.get(id).copied().unwrap_or(0) + 1).max().unwrap_or(0)
+    fn after(&self, folds: impl Iterator<Item = Id>) -> usize {
+        folds.map(|id| self.of_folds.get(&id).copied().unwrap_or(0) + 1).max().unwrap_or(0)
     }
 
     pub(super) fn levels(&self) -> impl Iterator<Item = usize> {
@@ -102,7 +101,7 @@ impl<'a> Order<'a> {
 
     /// The folds of wholes that other nests read.
     pub(super) fn read_elsewhere(&self, known: &Known<'_>) -> BTreeSet<Id> {
-        let folds = known.kept.keys().filter(|id| self.whole_of(**id).is_none());
+        let folds = known.kept().keys().filter(|id| self.whole_of(**id).is_none());
         let outputs = self.of_outputs.keys().map(|output| known.graph.outputs()[*output]);
         let is_written = |output: &usize| {
             let id = known.graph.outputs()[*output];

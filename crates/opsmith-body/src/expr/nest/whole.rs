@@ -17,7 +17,7 @@ pub(super) fn find(known: &Known<'_>) -> Vec<Whole> {
     let needs = needs(known);
     let mut found: Vec<Whole> = Vec::new();
     let candidates: BTreeSet<(usize, Axes)> =
-        known.kept.keys().map(|id| known.axes[id.index()]).map(|axes| (axes.len(), axes)).collect();
+        known.kept().keys().map(|id| known.axes[id.index()]).map(|axes| (axes.len(), axes)).collect();
     let all = known.axes.iter().copied().fold(Axes::NONE, Axes::union);
     for (_, free) in candidates {
         if !known.room.is_many(free, LEAST_ROWS) && known.room.count(all) > FEW_NUMBERS {
@@ -25,7 +25,7 @@ pub(super) fn find(known: &Known<'_>) -> Vec<Whole> {
         }
         let is_new_fold = |id: &Id| found.iter().all(|other| !other.folds.contains(id));
         let axes = |id: &Id| known.axes[id.index()];
-        let folds = known.kept.keys().copied().filter(is_new_fold).filter(|id| free.is_within(axes(id)));
+        let folds = known.kept().keys().copied().filter(is_new_fold).filter(|id| free.is_within(axes(id)));
         let mut folds: BTreeSet<Id> = folds.collect();
         let apart = apart(known, &needs, &folds, free);
         folds.retain(|id| !apart.contains(id) && known.room.has(axes(id).minus(free)));
@@ -52,7 +52,7 @@ pub(super) fn find(known: &Known<'_>) -> Vec<Whole> {
 /// The folds in memory that each of them is computed from, by way of others too.
 fn needs(known: &Known<'_>) -> BTreeMap<Id, BTreeSet<Id>> {
     let mut needs: BTreeMap<Id, BTreeSet<Id>> = BTreeMap::new();
-    for &id in known.kept.keys() {
+    for &id in known.kept().keys() {
         let own = known.folds_below(id);
         let all = own.iter().flat_map(|other| needs.get(other).into_iter().flatten()).copied();
         let all: BTreeSet<Id> = all.chain(own.iter().copied()).collect();
@@ -168,10 +168,10 @@ impl Whole {
             .filter(|id| is_row(*id) && is_computed(*id) && !known.node(*id).is_mask())
             .filter(|id| is_used_apart(*id) && is_dear_here(*id))
             .collect();
-        for id in found {
-            let array = known.kept.len();
-            known.kept.insert(id, array);
-            self.folds.insert(id);
-        }
+        let first = known.kept().len();
+        let more = found.iter().enumerate().map(|(array, id)| (*id, first + array));
+        let all = known.kept().iter().map(|(id, array)| (*id, *array)).chain(more).collect();
+        known.keep(all);
+        self.folds.extend(found);
     }
 }
