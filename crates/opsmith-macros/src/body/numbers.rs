@@ -291,10 +291,11 @@ impl Rules for Body<'_> {
                 _ => None,
             },
             Expr::Binary(binary) if is_arithmetic(&binary.op) => {
-                let (left, right) = (self.number(&binary.left, names), self.number(&binary.right, names));
-                let is_each = left == Some(Known::Each) || right == Some(Known::Each);
-                let is_plain = self.is_plain(&binary.left, names) || self.is_plain(&binary.right, names);
-                if is_each { Some(Known::Each) } else { left.or(right).or(is_plain.then_some(Known::Plain)) }
+                // Each side once: a long sum is as deep as it has terms.
+                let sides = [self.of(&binary.left, names), self.of(&binary.right, names)];
+                [Known::Each, Known::One, Known::Plain]
+                    .into_iter()
+                    .find(|known| sides.contains(&Some(*known)))
             }
             Expr::Lit(ExprLit { lit: Lit::Float(_), .. }) => Some(Known::Plain),
             Expr::Binary(binary) if matches!(binary.op, BinOp::BitAnd(_) | BinOp::BitOr(_)) => {

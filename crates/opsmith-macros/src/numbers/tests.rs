@@ -46,6 +46,15 @@ fn plain_numbers_of_a_body_are_left_alone() {
 }
 
 #[test]
+fn a_long_sum_is_read_in_no_time() {
+    let terms = vec![quote::quote!(x * 2.0); 200];
+    assert_right(body::pointwise(
+        quote::quote!(),
+        quote::quote! { fn f<S: Scalar>(x: S) -> S { #(#terms)+* } },
+    ));
+}
+
+#[test]
 fn positions_and_masks_of_a_body_are_left_alone() {
     assert_right(body::named(
         quote::quote!("(i,j),(i),(i)->(i)"),
