@@ -12,8 +12,14 @@ const LEAST_ROWS: usize = 16;
 /// Numbers of which there are so few are computed in one nest whatever the rows.
 const FEW_NUMBERS: usize = 1 << 14;
 
+/// With more folds than that, as in gradients of high orders, the search takes longer than it can save.
+const MOST_FOLDS: usize = 1 << 10;
+
 /// A softmax is one: its two folds have a number for each row, and its output needs nothing but those and the row.
 pub(super) fn find(known: &Known<'_>) -> Vec<Whole> {
+    if known.kept().len() > MOST_FOLDS {
+        return Vec::new();
+    }
     let needs = needs(known);
     let mut found: Vec<Whole> = Vec::new();
     let candidates: BTreeSet<(usize, Axes)> =
