@@ -267,13 +267,15 @@ impl Ready {
         arguments: &[Argument],
         is_native: bool,
     ) -> Result<()> {
-        let (sizes, arguments) = ((&self.sizes[..], self.own), (arguments, &self.lies[..]));
-        // SAFETY: promised by the caller.
+        let (sizes, lies, inputs) = ((&self.sizes[..], self.own), &self.lies[..], self.inputs);
+        // SAFETY: promised by the caller; copies lie as the arguments do.
         unsafe {
-            match self.cut.is_widened {
-                true => widened::run::<T>(&self.cut, compute, sizes, arguments, self.inputs, is_native),
-                false => self.cut.run::<T>(compute, sizes, arguments, self.inputs, is_native),
+            if !self.cut.is_widened {
+                return self.cut.run::<T>(compute, sizes, (arguments, lies), inputs, is_native);
             }
+            widened::with_copies::<T>(compute, sizes.0, (arguments, lies), inputs, |wide| {
+                self.cut.run::<T::Wide>(compute, sizes, (wide, lies), inputs, is_native)
+            })
         }
     }
 }

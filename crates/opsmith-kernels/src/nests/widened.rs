@@ -7,7 +7,6 @@ use opsmith_core::{Compute, Result};
 use smallvec::SmallVec;
 
 use super::axes::Lie;
-use super::stages::Cut;
 use super::{Argument, Placed};
 use crate::stored::Stored;
 
@@ -101,17 +100,16 @@ fn is_copied(data: *mut u8, kind: Kind) -> bool {
     kind == Kind::Number && !data.is_null()
 }
 
-/// Computes the outputs by what was cut for float32.
+/// Calls `compute` with copies of the arguments in float32 that lie as they do, the inputs first, and copies what it computed back.
 ///
 /// # Safety
-/// As [`Cut::run`].
-pub(super) unsafe fn run<T: Stored>(
-    cut: &Cut,
+/// As [`Runner::run`](super::Runner::run), for arguments that lie so.
+pub(super) unsafe fn with_copies<T: Stored>(
     compute: &Compute<'_>,
-    (sizes, own): (&[usize], usize),
+    sizes: &[usize],
     (arguments, lies): (&[Argument], &[Lie]),
     inputs: usize,
-    is_native: bool,
+    body: impl FnOnce(&[Argument]) -> Result<()>,
 ) -> Result<()> {
     let level = Level::best();
     let mut wide: SmallVec<[Argument; 8]> = arguments.iter().copied().collect();
@@ -140,8 +138,7 @@ pub(super) unsafe fn run<T: Stored>(
             }
         });
     }
-    // SAFETY: promised by the caller; the copies lie as the arguments do.
-    unsafe { cut.run::<T::Wide>(compute, (sizes, own), (&wide, lies), inputs, is_native)? };
+    body(&wide)?;
     for (at, places) in outputs {
         let (from, to) = (Shared(wide[at].data.cast::<T::Wide>()), Shared(arguments[at].data.cast::<T>()));
         places.each(compute, |place, step, count| {
