@@ -162,8 +162,12 @@ impl Linear for Gathering {
             return None;
         }
         let [outer, inner] = [&input.shape()[..axis], &input.shape()[axis + 1..]];
+        let tables: usize = outer.iter().product();
+        if tables * indices.num_elements() > MOST_COPIES {
+            return None;
+        }
         let few = FewRows {
-            tables: outer.iter().product(),
+            tables,
             dim: input.shape()[axis],
             bytes: inner.iter().product::<usize>() * size,
             count: indices.num_elements(),
@@ -191,8 +195,9 @@ impl Linear for Gathering {
     }
 }
 
-/// A larger result is worth threads. What is empty may have any number of rows.
+/// A larger result, or one of more copies, is worth threads. What is empty may have any number of rows.
 pub(crate) const MOST_BYTES: usize = 1 << 16;
+pub(crate) const MOST_COPIES: usize = 1 << 10;
 
 /// A gather of few rows of so many bytes, at `count` positions in each of some tables.
 struct FewRows {

@@ -7,7 +7,7 @@ use opsmith_core::kernel::{Rest, Settled, SettledCall};
 
 use crate::card;
 use crate::define::ops;
-use crate::indexing::MOST_BYTES;
+use crate::indexing::{MOST_BYTES, MOST_COPIES};
 use crate::linear::{self, FLOATS, Facts, Linear, floats, is_float, last_input};
 use crate::moved::{Moved, assemble, for_every_dtype, make};
 use crate::moved_on_card::moves;
@@ -209,8 +209,11 @@ impl<const NEW: bool> OpKernel for Joining<NEW> {
             return None;
         }
         let bytes = |tensor: &Moved<'_>| tensor.shape()[axis..].iter().product::<usize>() * dtype.size();
-        let few =
-            FewParts { bytes: tensors.iter().map(bytes).collect(), rows: shape[..axis].iter().product() };
+        let rows: usize = shape[..axis].iter().product();
+        if rows * tensors.len() > MOST_COPIES {
+            return None;
+        }
+        let few = FewParts { bytes: tensors.iter().map(bytes).collect(), rows };
         let outputs = std::iter::once((0, shape)).collect();
         Some(Settled { outputs, rest: Rest::Call(Box::new(few)) })
     }

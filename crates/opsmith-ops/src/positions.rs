@@ -4,7 +4,6 @@ use std::marker::PhantomData;
 
 use opsmith::dtype::{bf16, f16, sets};
 use opsmith::isa::{Isa, Kernel, dispatch};
-
 use opsmith::prelude::*;
 use opsmith_body::{Axes as Lying, Axis, Expr, Index, Indexed, Listing, compose_over};
 use opsmith_core::kernel::Settled;

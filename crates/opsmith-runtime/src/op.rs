@@ -85,7 +85,7 @@ impl Op {
     /// definition, when tensors are on different devices, or when the op changes an input in place, for which there is [`call_in_place`](Self::call_in_place); and whatever the kernel says.
     pub fn call(&self, args: &[Arg<'_>], attrs: &[(&str, AttrValue)]) -> Result<Vec<Tensor>> {
         self.refuse_changes()?;
-        self.call_args(args, &mut [], attrs, (ALL, None), EngineMemory::all_tensors)
+        self.call_args(args, &mut [], attrs, (ALL, None), |memory, _| memory.all_tensors())
     }
 
     /// Calls the op as [`call`](Self::call) does, for the outputs of the definition whose bits in `wanted` are set;
@@ -151,7 +151,7 @@ impl Op {
         }
         let mut views =
             changed.iter_mut().map(|tensor| tensor.as_view_mut()).collect::<Result<SmallVec<[_; 2]>>>()?;
-        self.call_args(args, &mut views, attrs, (ALL, threads), EngineMemory::all_tensors)
+        self.call_args(args, &mut views, attrs, (ALL, threads), |memory, _| memory.all_tensors())
     }
 
     /// Calls the op with the `Ref` inputs from `changed` and the others from `args`. `made` takes the outputs, so many of them, from

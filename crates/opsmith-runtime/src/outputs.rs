@@ -35,10 +35,10 @@ pub(crate) type Made = SmallVec<[Option<Tensor>; 1]>;
 
 /// Outputs as the engine's own tensors, on the device of the call.
 ///
-/// An output stays where it was put first: a tensor is large to move for a small call.
+/// An output is moved but once: a tensor is large to move for a small call.
 #[derive(Default)]
 pub(crate) struct EngineMemory {
-    outputs: Vec<Tensor>,
+    outputs: SmallVec<[Tensor; 1]>,
     /// Which output each is.
     indices: SmallVec<[usize; 4]>,
     strings: Vec<Vec<u8>>,
@@ -116,9 +116,6 @@ impl EngineMemory {
     /// Keeps an output, and gives its memory.
     fn keep(&mut self, index: usize, made: Tensor) -> *mut u8 {
         let data = made.as_view().data_ptr().cast_mut();
-        if self.outputs.is_empty() {
-            self.outputs.reserve_exact(1);
-        }
         self.outputs.push(made);
         self.indices.push(index);
         data
@@ -130,20 +127,22 @@ impl EngineMemory {
         let mut made = Made::new();
         made.resize_with(count, || None);
         for (index, tensor) in self.indices.drain(..).zip(self.outputs.drain(..)) {
-            made[index] = Some(tensor);
+            if let Some(made) = made.get_mut(index) {
+                *made = Some(tensor);
+            }
         }
         made
     }
 
     /// Those that were made, in their order.
-    pub(crate) fn all_tensors(&mut self, _: usize) -> Vec<Tensor> {
+    pub(crate) fn all_tensors(&mut self) -> Vec<Tensor> {
         self.complete();
         if !self.indices.is_sorted() {
             let mut made: Vec<_> = self.indices.drain(..).zip(self.outputs.drain(..)).collect();
             made.sort_by_key(|(index, _)| *index);
             self.outputs.extend(made.into_iter().map(|(_, tensor)| tensor));
         }
-        std::mem::take(&mut self.outputs)
+        self.outputs.drain(..).collect()
     }
 
     fn complete(&mut self) {

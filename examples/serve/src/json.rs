@@ -148,7 +148,10 @@ fn unread(dtype: DType, token: &str) -> Error {
         Some(number) if is_float && token.ends_with(|sign: char| sign.is_ascii_alphabetic()) => {
             format!(": JSON has no such number, write \"{}\" in quotes", number.to_string().to_lowercase())
         }
-        Some(_) if is_of_json(token) && (is_integer || is_float) => {
+        Some(_)
+            if is_of_json(token)
+                && (is_float || is_integer && !matches!(dtype, DType::Bool | DType::String)) =>
+        {
             format!(", which is out of the range of {dtype}")
         }
         _ => String::new(),

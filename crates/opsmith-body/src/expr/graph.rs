@@ -261,6 +261,12 @@ impl Graph {
         axes
     }
 
+    /// How many positions the node has that has the most, for axes of these sizes.
+    pub fn most_positions(&self, sizes: &[usize]) -> usize {
+        let count = |axes: Axes| axes.iter().map(|axis| sizes[axis.index()]).fold(1, usize::saturating_mul);
+        self.axes().into_iter().map(count).max().unwrap_or(0)
+    }
+
     /// Computes the outputs from the inputs, with the attributes' traced values, in any kind of number.
     ///
     /// # Panics

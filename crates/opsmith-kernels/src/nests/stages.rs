@@ -36,6 +36,10 @@ impl Cut {
         (placed, lies): (&[Placed], &[Lie]),
         inputs: usize,
     ) -> Cut {
+        if T::HELD != Held::Same && widened::pays(&graph, placed, lies, sizes) {
+            let cut = Cut::new::<T::Wide>(graph, (sizes, own), (placed, lies), inputs);
+            return Cut { is_widened: true, ..cut };
+        }
         let dense = |(placed, lie): (&Placed, &Lie)| {
             let goes_on = lie.along.iter().all(|stride| *stride >= 0);
             let is_direct = placed.kind == Kind::Number && !placed.data.is_null() && goes_on;
@@ -44,10 +48,6 @@ impl Cut {
         let dense: Vec<Option<Axes>> = placed.iter().zip(lies).map(dense).collect();
         let outputs = (0..placed.len() - inputs).map(Place::Output).collect();
         let whole = |graph| Products { temporaries: Vec::new(), parts: vec![Part::Graph(graph, outputs)] };
-        if T::HELD != Held::Same && widened::pays(placed, lies, sizes) {
-            let cut = Cut::new::<T::Wide>(graph, (sizes, own), (placed, lies), inputs);
-            return Cut { is_widened: true, ..cut };
-        }
         let products = if T::HELD == Held::Same { graph.at_products(sizes, &dense) } else { None };
         let Products { temporaries, parts } = products.unwrap_or_else(|| whole(graph));
         let lies = placed.iter().zip(lies).map(|(placed, lie)| {

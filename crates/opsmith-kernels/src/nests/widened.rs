@@ -1,7 +1,7 @@
 //! Numbers of 16 bits as float32, where each is read often, as in products of matrices: copies of the inputs before, and of the outputs
 //! behind.
 
-use opsmith_body::{BLOCK, Block, Kind, Level};
+use opsmith_body::{BLOCK, Block, Graph, Kind, Level};
 use opsmith_core::space::IndexSpace;
 use opsmith_core::{Compute, Result};
 use smallvec::SmallVec;
@@ -13,7 +13,7 @@ use crate::stored::Stored;
 /// How many times as much memory as its numbers an argument may lie in.
 const MOST_SPREAD: usize = 4;
 
-/// How often each number is read where copies pay.
+/// For how many numbers of the largest intermediate result there is at most one of an argument where copies pay.
 const LEAST_OFTEN: usize = 8;
 
 /// The places of an argument's numbers, from where it begins.
@@ -55,7 +55,7 @@ impl Places {
 /// Addresses that threads share, each of which has places of its own.
 struct Shared<T>(*mut T);
 
-// SAFETY: no two threads have the same places.
+// SAFETY: no two threads have the same places, but for inputs whose strides overlap in part: there they write equal numbers.
 unsafe impl<T> Sync for Shared<T> {}
 
 impl<T: Copy> Shared<T> {
@@ -83,17 +83,18 @@ impl<T: Copy> Shared<T> {
 }
 
 /// Whether numbers are read so often that copies pay, which take little more memory than the numbers.
-pub(super) fn pays(placed: &[Placed], lies: &[Lie], sizes: &[usize]) -> bool {
+pub(super) fn pays(graph: &Graph, placed: &[Placed], lies: &[Lie], sizes: &[usize]) -> bool {
     let copied = placed.iter().zip(lies).filter(|(placed, _)| is_copied(placed.data, placed.kind));
     let mut numbers = 0_usize;
     for (_, lie) in copied {
         let places = Places::new(lie, sizes);
-        if places.span / MOST_SPREAD > places.space.len() {
+        // Where positions share a number, threads would write one copy at a time.
+        if places.span / MOST_SPREAD > places.space.len() || places.span < places.space.len() {
             return false;
         }
         numbers = numbers.saturating_add(places.space.len());
     }
-    sizes.iter().fold(1, |all: usize, size| all.saturating_mul(*size)) / LEAST_OFTEN >= numbers.max(1)
+    graph.most_positions(sizes) / LEAST_OFTEN >= numbers.max(1)
 }
 
 fn is_copied(data: *mut u8, kind: Kind) -> bool {

@@ -115,7 +115,11 @@ macro_rules! tiles {
                         for panel in 0..whole {
                             $store(to.add(panel * $lanes), tile[column][panel]);
                         }
-                        $store_some(to.add(whole * $lanes), mask, tile[column][whole]);
+                        // Stores of some are slow on some processors.
+                        match last {
+                            $lanes => $store(to.add(whole * $lanes), tile[column][whole]),
+                            _ => $store_some(to.add(whole * $lanes), mask, tile[column][whole]),
+                        }
                     }
                 }
             }

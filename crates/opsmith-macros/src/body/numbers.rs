@@ -292,10 +292,11 @@ impl Rules for Body<'_> {
             },
             Expr::Binary(binary) if is_arithmetic(&binary.op) => {
                 // Each side once: a long sum is as deep as it has terms.
-                let sides = [self.of(&binary.left, names), self.of(&binary.right, names)];
-                [Known::Each, Known::One, Known::Plain]
-                    .into_iter()
-                    .find(|known| sides.contains(&Some(*known)))
+                let (left, right) = (self.of(&binary.left, names), self.of(&binary.right, names));
+                let is_either = |known: &Known| [left, right].contains(&Some(*known));
+                // What is not known may be a number of the body.
+                let is_plain = left == right && left == Some(Known::Plain);
+                [Known::Each, Known::One].into_iter().find(is_either).or(is_plain.then_some(Known::Plain))
             }
             Expr::Lit(ExprLit { lit: Lit::Float(_), .. }) => Some(Known::Plain),
             Expr::Binary(binary) if matches!(binary.op, BinOp::BitAnd(_) | BinOp::BitOr(_)) => {

@@ -95,7 +95,10 @@ impl Parameter {
                 let hint = match (is_of_bodies, is_float) {
                     (true, _) => "masks and positions are inputs of #[body(…)]".to_owned(),
                     (_, true) => {
-                        format!("for a number that is fixed for the call, write `#[attr] {name}: {generic}`")
+                        let one = if family.name == "reduce" { "::One" } else { "" };
+                        format!(
+                            "for a number that is fixed for the call, write `#[attr] {name}: {generic}{one}`"
+                        )
                     }
                     _ => "for what is not a tensor, write #[attr] before the parameter".to_owned(),
                 };

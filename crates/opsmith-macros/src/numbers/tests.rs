@@ -28,6 +28,11 @@ fn plain_numbers_of_a_body_are_left_alone() {
                 }
                 let weigh = |x: f64| if x > 1.0 { 2.0 * x } else { x.max(0.0) };
                 fn helper(x: f64) -> f64 { 1.0 - x }
+                let square = |v: S| v * v;
+                y = square(x) * 0.5 + y.max(square(y) * 2.0) + { x } * 0.5 * y;
+                for part in [x, y] {
+                    y = y + part * 0.5 * y;
+                }
                 let x = helper(weigh(k));
                 let less = if x > 0.0 { 1.0 - x } else { x };
                 S::select(c.gt(y) & !y.lt(c), y, S::of(less).max(c))

@@ -174,6 +174,9 @@ impl Whole {
             .filter(|id| is_row(*id) && is_computed(*id) && !known.node(*id).is_mask())
             .filter(|id| is_used_apart(*id) && is_dear_here(*id))
             .collect();
+        if found.is_empty() {
+            return;
+        }
         let first = known.kept().len();
         let more = found.iter().enumerate().map(|(array, id)| (*id, first + array));
         let all = known.kept().iter().map(|(id, array)| (*id, *array)).chain(more).collect();
