@@ -96,7 +96,7 @@ def test_bad_input(lltm: opsmith.Library, inputs: tuple[np.ndarray, ...], said: 
 def test_dtypes_that_do_not_fit(lltm: opsmith.Library) -> None:
     inputs = numbers(4, 2, 3)
     with pytest.raises(
-        opsmith.InvalidArgumentError, match="Lltm: input `weights` is float32, but input `input`"
+        opsmith.InvalidArgumentError, match="Lltm: inputs `input` and `weights` must have one dtype"
     ):
         lltm.lltm(inputs[0], inputs[1].astype(np.float32), *inputs[2:])
     with pytest.raises(
