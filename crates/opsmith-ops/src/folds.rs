@@ -5,10 +5,11 @@ use std::marker::PhantomData;
 use opsmith::prelude::*;
 use opsmith::space::{Extents, IndexSpace};
 use opsmith::{Dim, Shape};
-use opsmith_core::kernel::{Rest, Settled, SettledCall};
+use opsmith_core::kernel::{Settled, SettledCall};
 
 use crate::card;
 use crate::elementwise::Shared;
+use crate::few;
 use crate::parameters::axis_of;
 
 /// A fold of integers.
@@ -149,10 +150,11 @@ impl Terms {
         unsafe { fill(self, tensor.dtype(), &context.compute(), tensor.data_ptr(), output.data_ptr()) }
     }
 
-    /// What is left to do of calls on dense tensors of the same shape.
-    pub(crate) fn settled(self, dtype: DType, fill: Fill) -> Settled {
-        let outputs = std::iter::once((0, self.shape.clone())).collect();
-        Settled { outputs, rest: Rest::Call(Box::new(Known { terms: self, dtype, fill })) }
+    /// What is left to do of calls on dense tensors of the same shape as input 0.
+    pub(crate) fn settle(axes: &Axes, context: &OpKernelContext<'_>, fill: Fill) -> Option<Settled> {
+        let tensor = context.input(0).ok()?;
+        let terms = Terms::new(axes, tensor).ok()?;
+        Some(few::settled(terms.shape.clone(), Known { terms, dtype: tensor.dtype(), fill }))
     }
 
     /// Makes all results, the first of which is at `to`: `fold` gives a run of them, whose terms' places begin where `place` says, `stride`
@@ -232,8 +234,7 @@ impl<F: Folding> OpKernel for FoldKernel<F> {
     }
 
     fn settle(&self, context: &OpKernelContext<'_>) -> Option<Settled> {
-        let tensor = context.input(0).ok()?;
-        Some(Terms::new(&self.axes, tensor).ok()?.settled(tensor.dtype(), fill::<F>))
+        Terms::settle(&self.axes, context, fill::<F>)
     }
 }
 

@@ -3,16 +3,19 @@
 pub(crate) mod card;
 mod place;
 mod put_back;
+mod rows;
 
 use opsmith::dtype::{bf16, f16};
 use opsmith::memory;
 use opsmith::prelude::*;
 use opsmith::space::Extents;
 use opsmith::{Dim, Shape};
-use opsmith_core::kernel::{Rest, Settled, SettledCall};
+use opsmith_core::kernel::Settled;
 
+use self::rows::{FewRows, position};
 use crate::define::ops;
 use crate::elementwise::Shared;
+use crate::few;
 use crate::linear::{self, Facts, Linear, is_float, last_input};
 use crate::moved_on_card::moves;
 use crate::parameters::{axis_of, dims, elements, empty_text, numbers};
@@ -24,17 +27,6 @@ ops! {
     SparseToDense = linear::forward::<Placing>(), with &[linear::gradient::<Placing>, linear::second::<Placing>];
     /// The op `OneHot`: a one at each position.
     OneHot = one_hot();
-}
-
-/// A position along a dim, from the start: that of element `at` of an input of positions, from `-dim` to `dim - 1`.
-fn position(name: &'static str, dim: usize, (at, index): (usize, i64)) -> Result<usize> {
-    let from_start = if index < 0 { index.saturating_add_unsigned(dim as u64) } else { index };
-    usize::try_from(from_start).ok().filter(|&index| index < dim).ok_or_else(|| {
-        Error::out_of_range(format!(
-            "`{name}` must be positions along a dim of {dim}, got {index} at element {at}"
-        ))
-        .naming(name)
-    })
 }
 
 /// The numbers of an input of positions, as positions from the start.
@@ -157,24 +149,15 @@ impl Linear for Gathering {
     fn settle(&self, context: &OpKernelContext<'_>) -> Option<Settled> {
         let (input, indices) = (context.input(0).ok()?, context.input("indices").ok()?);
         let (axis, shape) = self.axis_and_shape(context, input.shape()).ok()?;
-        let size = input.dtype().size();
-        if input.dtype() == DType::String || !(1..=MOST_BYTES / size).contains(&elements(&shape)?) {
-            return None;
-        }
         let [outer, inner] = [&input.shape()[..axis], &input.shape()[axis + 1..]];
-        let tables: usize = outer.iter().product();
-        if tables * indices.num_elements() > MOST_COPIES {
+        let tables = outer.iter().fold(1, |tables: usize, dim| tables.saturating_mul(*dim));
+        let count = indices.num_elements();
+        if !few::is_small(input.dtype(), &shape, tables.saturating_mul(count)) {
             return None;
         }
-        let few = FewRows {
-            tables,
-            dim: input.shape()[axis],
-            bytes: inner.iter().product::<usize>() * size,
-            count: indices.num_elements(),
-            index: indices.dtype(),
-        };
-        let outputs = std::iter::once((0, shape)).collect();
-        Some(Settled { outputs, rest: Rest::Call(Box::new(few)) })
+        let bytes = inner.iter().product::<usize>() * input.dtype().size();
+        let call = FewRows { tables, dim: input.shape()[axis], bytes, count, index: indices.dtype() };
+        Some(few::settled(shape, call))
     }
 
     fn backward(&self, context: &OpKernelContext<'_>) -> Result<()> {
@@ -192,44 +175,6 @@ impl Linear for Gathering {
             }
         };
         add_up(context, gradient, context.input_shape(0)?, runs)
-    }
-}
-
-/// A larger result, or one of more copies, is worth threads. What is empty may have any number of rows.
-pub(crate) const MOST_BYTES: usize = 1 << 16;
-pub(crate) const MOST_COPIES: usize = 1 << 10;
-
-/// A gather of few rows of so many bytes, at `count` positions in each of some tables.
-struct FewRows {
-    tables: usize,
-    dim: usize,
-    bytes: usize,
-    count: usize,
-    index: DType,
-}
-
-// SAFETY: it reads rows at positions that it has checked, and writes the output's.
-unsafe impl SettledCall for FewRows {
-    unsafe fn run(&self, _: &Compute<'_>, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<()> {
-        let &FewRows { tables, dim, bytes, count, index } = self;
-        for at in 0..count {
-            // SAFETY: promised by the caller; there are so many positions.
-            let position_at = unsafe {
-                match index {
-                    DType::Int32 => i64::from(*inputs[1].cast::<i32>().add(at)),
-                    _ => *inputs[1].cast::<i64>().add(at),
-                }
-            };
-            let row = position("indices", dim, (at, position_at))?;
-            for table in 0..tables {
-                // SAFETY: both rows are in their tensors, which are dense.
-                unsafe {
-                    let (from, to) = ((table * dim + row) * bytes, (table * count + at) * bytes);
-                    outputs[0].add(to).copy_from_nonoverlapping(inputs[0].add(from), bytes);
-                }
-            }
-        }
-        Ok(())
     }
 }
 

@@ -11,6 +11,7 @@ pub mod cumulative;
 mod define;
 pub mod einsum;
 mod elementwise;
+mod few;
 mod folds;
 pub mod functions;
 pub mod indexing;

@@ -3,11 +3,11 @@
 use opsmith::prelude::*;
 use opsmith::space::Extents;
 use opsmith::{Dim, Shape};
-use opsmith_core::kernel::{Rest, Settled, SettledCall};
+use opsmith_core::kernel::{Settled, SettledCall};
 
 use crate::card;
 use crate::define::ops;
-use crate::indexing::{MOST_BYTES, MOST_COPIES};
+use crate::few;
 use crate::linear::{self, FLOATS, Facts, Linear, floats, is_float, last_input};
 use crate::moved::{Moved, assemble, for_every_dtype, make};
 use crate::moved_on_card::moves;
@@ -205,17 +205,12 @@ impl<const NEW: bool> OpKernel for Joining<NEW> {
         let (tensors, axis) = laid_out(context, self.0, along(NEW)).ok()?;
         let (shape, _) = places(&tensors, axis);
         let dtype = context.input_list(0).ok()?.first()?.dtype();
-        if dtype == DType::String || !(1..=MOST_BYTES / dtype.size()).contains(&elements(&shape)?) {
+        let rows = shape[..axis].iter().fold(1, |rows: usize, dim| rows.saturating_mul(*dim));
+        if !few::is_small(dtype, &shape, rows.saturating_mul(tensors.len())) {
             return None;
         }
         let bytes = |tensor: &Moved<'_>| tensor.shape()[axis..].iter().product::<usize>() * dtype.size();
-        let rows: usize = shape[..axis].iter().product();
-        if rows * tensors.len() > MOST_COPIES {
-            return None;
-        }
-        let few = FewParts { bytes: tensors.iter().map(bytes).collect(), rows };
-        let outputs = std::iter::once((0, shape)).collect();
-        Some(Settled { outputs, rest: Rest::Call(Box::new(few)) })
+        Some(few::settled(shape, FewParts { bytes: tensors.iter().map(bytes).collect(), rows }))
     }
 }
 

@@ -150,8 +150,7 @@ impl<E: Extreme> OpKernel for PositionKernel<E> {
     }
 
     fn settle(&self, context: &OpKernelContext<'_>) -> Option<Settled> {
-        let tensor = context.input(0).ok()?;
-        Some(Terms::new(&self.axes, tensor).ok()?.settled(tensor.dtype(), fill::<E>))
+        Terms::settle(&self.axes, context, fill::<E>)
     }
 }
 

@@ -13,6 +13,7 @@ mod metrics;
 mod model;
 mod options;
 mod ort;
+mod scalar;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
