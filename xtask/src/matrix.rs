@@ -65,6 +65,7 @@ pub(crate) fn matrix(workspace: &Workspace, options: &Options) -> Result<()> {
     let venv = Venv::open(workspace, VENV)?;
     venv.install_lock(workspace, "test")?;
     build::libraries(workspace, None)?;
+    build::programs(workspace)?;
     let wheel = build::wheel(workspace, &venv)?;
     let before = hashes(workspace, &wheel)?;
     let part = Part {
@@ -142,7 +143,7 @@ impl Part<'_> {
         venv.install_wheel(self.workspace, &wheel, hash_file(&wheel)?)?;
         for suite in suites {
             let outcome = test::python(self.workspace, &venv, &suite, None)?;
-            let last = outcome.summary.iter().rfind(|line| line.starts_with("=="));
+            let last = outcome.summary.iter().rfind(|line| line.starts_with('='));
             let result = last.map_or("no summary", |line| line.trim_matches(['=', ' ']));
             if let Some(reason) = &outcome.failure {
                 failed.push(format!("{} {suite} ({reason}: {result})", release.name));

@@ -28,7 +28,7 @@ pub(crate) fn summary_lines(output: &[String]) -> Vec<String> {
     let rust = |line: &str| line.starts_with("test result:") && !line.contains(idle);
     let words = [" passed", " failed", " error", " skipped", "no tests ran", " deselected"];
     let pytest = |line: &str| {
-        line.starts_with("==") && line.contains(" in ") && words.iter().any(|word| line.contains(word))
+        line.starts_with('=') && line.contains(" in ") && words.iter().any(|word| line.contains(word))
     };
     let mut lines: Vec<String> = output.iter().filter(|line| rust(line) || pytest(line)).cloned().collect();
     for line in output.iter().filter(|line| line.starts_with("skipped, as ")) {
@@ -65,7 +65,8 @@ mod tests {
             "skipped, as there is no C++ compiler `g++`: kernels run on the processor",
             "======== short test summary info in brief ========",
             "================== 3 passed, 1 skipped in 0.12s ==================",
+            "= 4 failed, 1698 passed, 1 skipped, 3 warnings, 2 errors in 127.88s (0:02:07) =",
         ]);
-        assert_eq!(summary_lines(&output), [1, 3, 7, 4].map(|line| output[line].clone()));
+        assert_eq!(summary_lines(&output), [1, 3, 7, 8, 4].map(|line| output[line].clone()));
     }
 }

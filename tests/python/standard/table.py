@@ -72,11 +72,22 @@ def layouts(x: np.ndarray) -> Iterator[np.ndarray]:
         yield x[::-1]
 
 
+def shape_of(rng: np.random.Generator) -> tuple[int, ...]:
+    """A shape drawn at random: up to four dims of up to five elements, seldom of none."""
+    return tuple(int(n) for n in rng.choice(6, rng.integers(1, 5), p=[0.04, 0.16, 0.2, 0.2, 0.2, 0.2]))
+
+
+def broadcast_with(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape drawn at random that broadcasts with another: some dims are 1, and some of the first are left out."""
+    return tuple(1 if rng.random() < 0.3 else n for n in shape)[int(rng.integers(0, len(shape) + 1)) :]
+
+
 def unary(low: float = -3, high: float = 3, specials: bool = True) -> Cases:
     """One tensor of several shapes, with other strides, and with special values."""
 
     def cases(rng: np.random.Generator, dtype: str) -> Iterator[Case]:
-        for shape in [(), (1,), (7,), (3, 5), (2, 0, 3), (300,), (4, 33, 17)]:
+        drawn = [shape_of(rng) for _ in range(4)]
+        for shape in [(), (1,), (7,), (3, 5), (2, 0, 3), (300,), (4, 33, 17), *drawn]:
             for x in layouts(numbers(rng, dtype, shape, low, high)):
                 yield (x,), {}
         if specials and dtype in FLOATS:
@@ -99,7 +110,8 @@ def binary(low: float = -3, high: float = 3, specials: bool = True) -> Cases:
     """Two tensors that broadcast."""
 
     def cases(rng: np.random.Generator, dtype: str) -> Iterator[Case]:
-        for left, right in [*BROADCASTS, ((40, 1), (1, 50))]:
+        drawn = [(shape, broadcast_with(rng, shape)) for shape in (shape_of(rng) for _ in range(4))]
+        for left, right in [*BROADCASTS, ((40, 1), (1, 50)), *drawn]:
             x, y = numbers(rng, dtype, left, low, high), numbers(rng, dtype, right, low, high)
             yield (x, y), {}
             yield (y, x), {}
@@ -128,6 +140,9 @@ def reduced(specials: bool = True, empty: bool = True) -> Cases:
         ]
         if empty:
             tries += [((0, 3), [[0], []]), ((3, 0), [[1]])]
+        for shape in (tuple(n or 1 for n in shape_of(rng)) for _ in range(4)):
+            dims = rng.permutation(len(shape))[: rng.integers(1, len(shape) + 1)]
+            tries.append((shape, [[int(axis) - len(shape) * int(rng.integers(2)) for axis in dims]]))
         for shape, lists in tries:
             for axes in lists:
                 for x in layouts(numbers(rng, dtype, shape)):
