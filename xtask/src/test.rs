@@ -150,6 +150,8 @@ pub(crate) fn python_command(
     command.env("OPSMITH_LIB_DIR", workspace.library_folder());
     command.env("OPSMITH_PROGRAM", workspace.program());
     command.env("OPSMITH_SERVER", workspace.server());
+    // ONNX Runtime reports to its makers otherwise.
+    command.env("ORT_DISABLE_TELEMETRY", "1");
     command.env("OPSMITH_RANDOM_BODIES", workspace.random_bodies());
     if let Some(filter) = filter {
         command.args(["-k", filter]);

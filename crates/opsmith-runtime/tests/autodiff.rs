@@ -363,6 +363,32 @@ fn optimisers_take_the_steps_that_their_definitions_say() {
 }
 
 #[test]
+fn what_is_saved_for_an_output_is_what_it_needs() {
+    let folder = std::env::temp_dir().join(format!("opsmith-served-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let (file, values) = (folder.join("graph"), folder.join("values"));
+    let (graph, w, loss) = quadratic().unwrap();
+    let train = Adam::default().minimize(&loss).unwrap();
+    let session = Session::new(&graph);
+    session.initialize().unwrap();
+    session.execute(&train, &[]).unwrap();
+    graph.save_for(&file, &[&loss]).unwrap();
+    session.save_for(&values, &[&loss]).unwrap();
+    let loaded = Graph::load(&file, &[]).unwrap();
+    assert!(loaded.num_nodes() < graph.num_nodes());
+    assert!(loaded.operations().iter().all(|operation| operation.place().file.is_empty()));
+    let names: Vec<_> = loaded.variables().iter().map(|variable| variable.name().to_owned()).collect();
+    assert_eq!(names, [w.name()]);
+    let served = Session::new(&loaded);
+    served.restore(&values).unwrap();
+    let same = loaded.output(&loss.name()).unwrap();
+    assert_eq!(numbers(&served.run(&[&same], &[]).unwrap()[0]), numbers(&session.run(&[&loss], &[]).unwrap()[0]));
+    assert_eq!(loaded.save_for(&file, &[&loss]).unwrap_err().code(), Code::InvalidArgument);
+    assert_eq!(served.save_for(&values, &[&loss]).unwrap_err().code(), Code::InvalidArgument);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn training_goes_on_exactly_where_it_was_saved() {
     let path = std::env::temp_dir().join(format!("opsmith-checkpoint-{}", std::process::id()));
     let (graph, w, loss) = quadratic().unwrap();

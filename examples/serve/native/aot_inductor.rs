@@ -8,7 +8,9 @@
 
 use std::error::Error;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::io::Read;
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::ExitCode;
 use std::ptr::{null, null_mut};
 
@@ -165,8 +167,12 @@ impl Model {
         let package = std::fs::read(package)?;
         // Only a file can be opened as a library; once it is, it needs no name.
         let file = std::env::temp_dir().join(format!("aot-inductor-{}.so", std::process::id()));
-        std::fs::write(&file, shared_object(&package)?)?;
-        let library = Library::open(file.to_str().ok_or("the folder for temporary files has no UTF-8 name")?);
+        // A file that is there already is somebody else's.
+        let mut made = OpenOptions::new().write(true).create_new(true).mode(0o700).open(&file)?;
+        let library = match made.write_all(&shared_object(&package)?) {
+            Ok(()) => Library::open(file.to_str().ok_or("the folder for temporary files has no UTF-8 name")?),
+            Err(error) => Err(error.into()),
+        };
         std::fs::remove_file(&file)?;
         let library = library?;
         type Create = unsafe extern "C" fn(*mut *mut c_void, usize, *const c_char, *const c_char) -> c_int;

@@ -35,6 +35,10 @@ static TF_Tensor *matrix(void) {
     }
     int64_t dims[] = {rows, columns};
     TF_Tensor *tensor = TF_AllocateTensor(TF_FLOAT, dims, 2, sizeof(float) * (size_t)(rows * columns));
+    if (!tensor) {
+        fprintf(stderr, "no memory for %lld numbers\n", rows * columns);
+        exit(1);
+    }
     float *numbers = TF_TensorData(tensor);
     for (long long i = 0; i < rows * columns; i++) {
         if (scanf("%f", &numbers[i]) != 1) {
@@ -65,6 +69,10 @@ int main(int argc, char **argv) {
     TF_Tensor *x = matrix(), *y = NULL;
     TF_SessionRun(session, NULL, &input, &x, 1, &output, &y, 1, NULL, 0, NULL, status);
     check("the run");
+    if (TF_TensorType(y) != TF_FLOAT) {
+        fprintf(stderr, "%s is no float32\n", argv[4]);
+        return 1;
+    }
     size_t count = 1;
     for (int dim = 0; dim < TF_NumDims(y); dim++) {
         count *= (size_t)TF_Dim(y, dim);

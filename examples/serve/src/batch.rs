@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use opsmith_core::{Error, Result, ensure, panic};
+use opsmith_core::{Code, Error, Result, ensure, panic};
 use opsmith_runtime::{Library, Op, Tensor, tensors_from_bytes, tensors_to_bytes};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -161,10 +161,14 @@ impl<'a> Worker<'a> {
         }
         let mut found: Vec<Option<Tensor>> = vec![None; inputs.len()];
         let is_object = body.first() == Some(&b'{');
-        let tensors = tensors_from_bytes(body).map_err(|error| match is_object {
-            true => error
-                .with_text(|text| format!("{text}; JSON needs the header Content-Type: application/json")),
-            false => error,
+        // What a client sends is no loss of data here.
+        let tensors = tensors_from_bytes(body).map_err(|error| match (error.code(), is_object) {
+            (Code::DataLoss, true) => Error::invalid_argument(format!(
+                "{}; JSON needs the header Content-Type: application/json",
+                error.message()
+            )),
+            (Code::DataLoss, false) => Error::invalid_argument(error.message()),
+            _ => error,
         });
         for (name, tensor) in tensors? {
             found[position(inputs, &name)?] = Some(tensor);

@@ -1,6 +1,6 @@
 //! Requests and answers: what is asked for, what is refused, and how errors look.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,8 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use opsmith_core::{Code, Error, memory};
 use serde_json::json;
 use tokio::sync::{Notify, Semaphore, oneshot};
-use tokio::time::timeout;
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::{sleep, timeout};
 
 use crate::batch::{Format, Job, Queue};
 use crate::metrics::{Counted, Metrics};
@@ -117,7 +118,7 @@ impl Server {
         match path {
             "/run" => {
                 let begun = Instant::now();
-                let answer = self.run(&head.headers, body).await;
+                let answer = self.run(head, body).await;
                 self.metrics.took(begun.elapsed());
                 answer
             }
@@ -143,10 +144,9 @@ impl Server {
         json!({"inputs": inputs, "outputs": outputs, "batched": self.model.is_batched()}).to_string()
     }
 
-    async fn run(&self, headers: &HeaderMap, body: &mut Incoming) -> Result<Answer, Refusal> {
-        let format = format_of(headers)?;
-        let accepted = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
-        let answer = accepted.and_then(named).unwrap_or(format);
+    async fn run(&self, head: &Parts, body: &mut Incoming) -> Result<Answer, Refusal> {
+        let format = format_of(&head.headers)?;
+        let answer = accepted(&head.headers).unwrap_or(format);
         let Ok(permit) = self.room.clone().try_acquire_owned() else {
             let most = self.limits.concurrency;
             let text = format!(
@@ -179,8 +179,45 @@ impl Server {
             }
         };
         let kind = if answer == Format::Json { JSON } else { SAFETENSORS };
-        Ok(ok(kind, bytes))
+        Ok(ok(kind, taken_within(bytes, self.limits.read_time, head.extensions.get())))
     }
+}
+
+/// The task of a connection, once it runs.
+pub(crate) type Connection = Arc<OnceLock<AbortHandle>>;
+
+/// The most bytes that the system takes off the server's hands at once.
+const AT_ONCE: usize = 16 << 10;
+
+/// The bytes of an answer, with the task that ends its connection when its time is over.
+struct Timed {
+    bytes: Bytes,
+    timer: JoinHandle<()>,
+}
+
+impl AsRef<[u8]> for Timed {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Timed {
+    fn drop(&mut self) {
+        self.timer.abort();
+    }
+}
+
+/// The bytes of an answer, which ends its connection unless all have been taken in this time. The system looks only at whether some are.
+fn taken_within(bytes: Bytes, time: Duration, connection: Option<&Connection>) -> Bytes {
+    let Some(task) = connection.and_then(|connection| connection.get()).cloned() else { return bytes };
+    if bytes.len() <= AT_ONCE {
+        return bytes;
+    }
+    let timer = tokio::spawn(async move {
+        sleep(time).await;
+        task.abort();
+    });
+    Bytes::from_owner(Timed { bytes, timer })
 }
 
 /// What the body is, by its headers.
@@ -199,6 +236,13 @@ fn format_of(headers: &HeaderMap) -> Result<Format, Refusal> {
             "the body may be {JSON} or {SAFETENSORS}, got `{given}` in the header Content-Type"
         )),
     }
+}
+
+/// The first format that the client says it takes; none where it takes any, or neither.
+fn accepted(headers: &HeaderMap) -> Option<Format> {
+    let listed = headers.get(ACCEPT)?.to_str().ok()?;
+    let mut kinds = listed.split(',').map(|kind| kind.split(';').next().unwrap_or_default().trim());
+    kinds.find_map(|kind| if kind == "*/*" { Some(None) } else { named(kind).map(Some) }).flatten()
 }
 
 /// The format of a media type, whose letters may be of either case.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
-use crate::http::Server;
+use crate::http::{Connection, Server};
 use crate::metrics::Counted;
 use crate::report;
 
@@ -73,11 +73,10 @@ pub(crate) async fn listen(server: Arc<Server>) -> Result<Instant> {
     // A connection that has read nothing would be closed at once.
     sleep(PAUSE).await;
     let end = Instant::now() + limits.grace;
-    let open = server.metrics.connections.load(Ordering::Relaxed);
-    if timeout(limits.grace, graceful.shutdown()).await.is_err() {
-        let left = server.metrics.connections.load(Ordering::Relaxed);
-        bail!("{left} of {open} connections had no answer after {:?}", limits.grace);
-    }
+    let in_time = timeout(limits.grace, graceful.shutdown()).await.is_ok();
+    // A connection without a whole head waits for nothing.
+    let left = usize::from(limits.concurrency) - server.room.available_permits();
+    ensure!(in_time || left == 0, "{left} requests were not answered after {:?}", limits.grace);
     Ok(end)
 }
 
@@ -105,18 +104,21 @@ fn serve(server: &Arc<Server>, graceful: &GracefulShutdown, (stream, permit): Ac
     let _ = stream.set_nodelay(true);
     let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(limits.read_time));
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(limits.read_time).max_buf_size(READ_AHEAD);
-    let own = server.clone();
-    let service = service_fn(move |request| {
+    builder.timer(TokioTimer::new()).header_read_timeout(limits.idle_time).max_buf_size(READ_AHEAD);
+    let (own, task) = (server.clone(), Connection::default());
+    let of_task = task.clone();
+    let service = service_fn(move |mut request| {
         let server = own.clone();
+        request.extensions_mut().insert(of_task.clone());
         async move { Ok::<_, Infallible>(server.answer(request).await) }
     });
     let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
     let server = server.clone();
-    tokio::spawn(async move {
+    let spawned = tokio::spawn(async move {
         let _counted = Counted::new(&server.metrics.connections);
         let _permit = permit;
         // What is wrong with a connection is its client's to see.
         let _ = connection.await;
     });
+    let _ = task.set(spawned.abort_handle());
 }

@@ -22,9 +22,8 @@ use std::sync::atomic::AtomicBool;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
-use opsmith_core::Code;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::batch::{Most, Queue, Worker};
@@ -71,13 +70,7 @@ fn run(options: Options) -> Result<()> {
         None if is_onnx => {
             bail!("{model}: an ONNX model needs ONNX Runtime: give its library by --runtime")
         }
-        None => Arc::new(GraphModel::open(&options).map_err(|error| match error.code() {
-            Code::DataLoss => {
-                let what = "neither a graph of the engine nor, as --runtime is not given, a model of ONNX";
-                anyhow!("{model}: {what}: {}", error.message())
-            }
-            _ => error.into(),
-        })?),
+        None => Arc::new(GraphModel::open(&options)?),
     };
     serve(model, options.limits)
 }

@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 
-use opsmith_core::def::did_you_mean;
-use opsmith_core::{DType, Error, Result, Shape, bail};
+use opsmith_core::{Code, DType, Error, Result, Shape, bail};
 use opsmith_runtime::{Graph, Library, Operation, Output, Session, SourceLine, Tensor};
 
 use crate::free;
@@ -49,19 +48,20 @@ impl GraphModel {
     /// What is wrong with a file, or that the graph has no such output.
     pub(crate) fn open(options: &Options) -> Result<GraphModel> {
         let libraries: Vec<Library> = options.library.iter().map(Library::open).collect::<Result<_>>()?;
-        let graph = Graph::load(&options.model, &libraries)?;
+        let graph = load(options, &libraries)?;
         if options.output.is_empty() {
-            let unread = unread(&graph).join(", ");
-            bail!(InvalidArgument, "name an output of the graph by --output; nobody reads {unread}");
+            bail!(InvalidArgument, "name an output of the graph by --output{}", likely(&graph));
         }
-        let fetched: Vec<Output> =
-            options.output.iter().map(|name| graph.output(name)).collect::<Result<_>>()?;
+        let find = |name: &String| {
+            graph.output(name).map_err(|error| Error::new(error.code(), format!("--output: {}{}", error.message(), likely(&graph))))
+        };
+        let fetched: Vec<Output> = options.output.iter().map(find).collect::<Result<_>>()?;
         let needed = needed(&graph, &fetched);
         let fed = placeholders(&needed)?;
         let session = Session::new(&graph);
         let mut variables = needed.iter().filter(|operation| operation.kind() == "Variable");
         match (&options.checkpoint, variables.next()) {
-            (Some(path), _) => session.restore(path)?,
+            (Some(path), _) => session.restore(path).map_err(|error| error.within("--checkpoint"))?,
             (None, Some(_)) if options.initial_values => session.initialize()?,
             (None, Some(variable)) => bail!(
                 FailedPrecondition,
@@ -142,16 +142,48 @@ fn needed(graph: &Graph, outputs: &[Output]) -> Vec<Operation> {
     graph.operations().into_iter().filter(|operation| seen.contains(operation.name())).collect()
 }
 
-/// The names of outputs that no node reads: what a graph is likely to be for.
-fn unread(graph: &Graph) -> Vec<String> {
+/// Loads the graph.
+///
+/// # Errors
+/// What is wrong with its file, and which option would help.
+fn load(options: &Options, libraries: &[Library]) -> Result<Graph> {
+    Graph::load(&options.model, libraries).map_err(|error| {
+        let (code, message) = (error.code(), error.message());
+        let lacks_library = message.contains("needs the library");
+        match code {
+            Code::DataLoss => {
+                let what = "no graph of the engine; for a model of ONNX give --runtime";
+                Error::new(code, format!("{}: {what}: {message}", options.model.display()))
+            }
+            Code::NotFound if lacks_library => Error::new(code, format!("{message}, by --library")),
+            _ => error,
+        }
+    })
+}
+
+/// What is likely to be asked for, as the end of a message: nodes that somebody has named, and that need what is fed.
+fn likely(graph: &Graph) -> String {
     const MOST: usize = 8;
     let operations = graph.operations();
-    let mut read = HashSet::new();
+    let mut fed: HashSet<String> = HashSet::new();
     for operation in &operations {
-        read.extend(operation.inputs().iter().flatten().map(|input| input.operation().name().to_owned()));
+        let reads = operation.inputs().iter().flatten().any(|input| fed.contains(input.operation().name()));
+        if reads || operation.kind() == "Placeholder" {
+            fed.insert(operation.name().to_owned());
+        }
     }
-    let unread = operations.iter().rev().filter(|operation| !read.contains(operation.name()));
-    unread.take(MOST).map(|operation| format!("`{}`", operation.name())).collect()
+    let is_named = |operation: &&Operation| {
+        let own = operation.name().rsplit('/').next().unwrap_or_default();
+        let rest = own.strip_prefix(operation.kind());
+        let is_counted = rest.is_some_and(|rest| rest.trim_start_matches(|c: char| c == '_' || c.is_ascii_digit()).is_empty());
+        fed.contains(operation.name()) && operation.kind() != "Placeholder" && operation.num_outputs() > 0 && !is_counted
+    };
+    let named = operations.iter().rev().filter(is_named).take(MOST);
+    let named: Vec<String> = named.map(|operation| format!("`{}`", operation.name())).collect();
+    match named.is_empty() {
+        true => "; none of its nodes that need an input has a name of its own: give the graph's answer one, by `identity`".to_owned(),
+        false => format!("; nodes with names of their own are {}", named.join(", ")),
+    }
 }
 
 fn placeholders(needed: &[Operation]) -> Result<Vec<Output>> {
@@ -172,8 +204,8 @@ fn placeholders(needed: &[Operation]) -> Result<Vec<Output>> {
 /// `InvalidArgument` for a name that no input has.
 pub(crate) fn position(inputs: &[Argument], name: &str) -> Result<usize> {
     inputs.iter().position(|input| input.name == name).ok_or_else(|| {
-        let hint = did_you_mean(name, inputs.iter().map(|input| input.name.as_str()));
-        Error::invalid_argument(format!("the model has no input `{}`{hint}", short(name)))
+        let known: Vec<String> = inputs.iter().take(8).map(|input| format!("`{}`", input.name)).collect();
+        Error::invalid_argument(format!("the model has no input `{}`, only {}", short(name), known.join(", ")))
     })
 }
 

@@ -39,7 +39,8 @@ pub(crate) struct Limits {
     /// An address, or a name, and a port to listen at; port 0 is any that is free
     #[arg(long, default_value = "127.0.0.1:8080", value_parser = address, value_name = "ADDRESS:PORT")]
     pub(crate) listen: SocketAddr,
-    /// Threads that run the model; the engine's own threads are `OPSMITH_NUM_THREADS`
+    /// Threads that run the model. On how many threads each computes, `OPSMITH_NUM_THREADS` says in the environment, for the engine and
+    /// for ONNX Runtime
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) workers: u16,
     /// The most requests that are computed as one; 1 computes each by itself
@@ -57,7 +58,11 @@ pub(crate) struct Limits {
     /// The most connections; more wait to be accepted
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) connections: u16,
-    /// How many seconds a client may take for the head of a request, for its body, and to take an answer
+    /// How many seconds a connection may wait for the whole head of its next request. Let it be longer than a proxy in front keeps idle
+    /// connections
+    #[arg(long, default_value = "75", value_parser = some_seconds, value_name = "SECONDS")]
+    pub(crate) idle_time: Duration,
+    /// How many seconds a client may take for the body of a request, and to take an answer
     #[arg(long, default_value = "10", value_parser = some_seconds, value_name = "SECONDS")]
     pub(crate) read_time: Duration,
     /// How many seconds a request may wait and be computed

@@ -64,6 +64,7 @@ functions! {
     create_session = 7: fn(*const Opaque, *const c_char, *const Opaque, *mut *mut Opaque) -> Outcome;
     run = 9: fn(*mut Opaque, *const Opaque, *const *const c_char, *const *const Opaque, usize, *const *const c_char, usize, *mut *mut Opaque) -> Outcome;
     create_options = 10: fn(*mut *mut Opaque) -> Outcome;
+    set_threads = 24: fn(*mut Opaque, c_int) -> Outcome;
     input_count = 30: fn(*const Opaque, *mut usize) -> Outcome;
     output_count = 31: fn(*const Opaque, *mut usize) -> Outcome;
     input_type = 33: fn(*const Opaque, usize, *mut *mut Opaque) -> Outcome;
@@ -113,7 +114,10 @@ impl Api {
             let code = match (self.error_code())(outcome) {
                 2 => Code::InvalidArgument,
                 9 => Code::Unimplemented,
-                _ if message.contains("Failed to allocate memory") => Code::ResourceExhausted,
+                // Its own words, and those of ops.
+                _ if ["Failed to allocate memory", "cannot allocate"].iter().any(|text| message.contains(text)) => {
+                    Code::ResourceExhausted
+                }
                 _ => Code::Internal,
             };
             (self.release_status())(outcome);
@@ -204,10 +208,16 @@ impl OnnxModel {
             libraries.push(text(&path)?);
         }
         let model = text(&options.model)?;
+        // Without the setting, or with one that is none, ONNX Runtime has its own: a thread for each core that it finds.
+        let threads = std::env::var("OPSMITH_NUM_THREADS").ok().and_then(|text| text.parse().ok());
+        let threads = threads.filter(|count| (1..=256).contains(count));
         // SAFETY: texts are C strings, what is passed on was made by these functions and is not freed, and outcomes are used once.
         let (session, memory) = unsafe {
             let env = api.made(|made| (api.create_env())(2, c"serve".as_ptr(), made))?;
             let own = api.made(|made| (api.create_options())(made))?;
+            if let Some(threads) = threads {
+                api.check((api.set_threads())(own, threads))?;
+            }
             for library in &libraries {
                 api.check((api.register_library())(own, library.as_ptr()))?;
             }
@@ -217,16 +227,22 @@ impl OnnxModel {
         };
         let inputs = arguments(api, session, (api.input_count(), api.input_type(), api.input_name()))?;
         ensure!(!inputs.is_empty(), "the model has no inputs: there is nothing to ask for");
-        let mut outputs =
-            arguments(api, session, (api.output_count(), api.output_type(), api.output_name()))?;
-        if !options.output.is_empty() {
-            let all = outputs;
-            let find = |name: &String| {
-                let found = all.iter().find(|output| output.name == *name).cloned();
-                found.with_context(|| format!("the model has no output `{name}`"))
-            };
-            outputs = options.output.iter().map(find).collect::<Loaded<_>>()?;
-        }
+        let inputs = inputs.into_iter().map(|(_, input)| input).collect::<Loaded<Vec<_>>>()?;
+        let mut all = arguments(api, session, (api.output_count(), api.output_type(), api.output_name()))?;
+        let outputs = match options.output.is_empty() {
+            true => all.into_iter().map(|(_, output)| output).collect::<Loaded<Vec<_>>>()?,
+            // What is not asked for may be of any type.
+            false => {
+                let mut find = |name: &String| {
+                    let at = all.iter().position(|(known, _)| known == name).with_context(|| {
+                        let known: Vec<_> = all.iter().map(|(known, _)| format!("`{known}`")).collect();
+                        format!("--output `{name}`: left to be named are {}", known.join(", "))
+                    })?;
+                    all.swap_remove(at).1
+                };
+                options.output.iter().map(find).collect::<Loaded<_>>()?
+            }
+        };
         if options.free_rows {
             check_rows(&inputs)?;
             check_rows(&outputs)?;
@@ -380,8 +396,11 @@ type Getters = (
     unsafe extern "C" fn(*const Opaque, usize, *mut Opaque, *mut *mut c_char) -> Outcome,
 );
 
+/// The names of a session's inputs or outputs, and what each is if it can be served.
+type Named = Vec<(String, Loaded<Argument>)>;
+
 /// The inputs or outputs of a session.
-fn arguments(api: Api, session: *const Opaque, (count, type_of, name_of): Getters) -> Loaded<Vec<Argument>> {
+fn arguments(api: Api, session: *const Opaque, (count, type_of, name_of): Getters) -> Loaded<Named> {
     let mut found = Vec::new();
     // SAFETY: the session lives, what is asked for is a local, and what comes back is let go of.
     unsafe {
@@ -402,10 +421,14 @@ fn arguments(api: Api, session: *const Opaque, (count, type_of, name_of): Getter
                     }
                 });
             (api.release_type_info())(type_info);
-            let (dtype, dims) = facts.with_context(|| format!("`{name}`"))?;
-            let dims = dims.iter().map(|dim| usize::try_from(*dim).map_or("?".into(), |dim| dim.to_string()));
-            let shape = Shape::parse(&format!("[{}]", dims.collect::<Vec<_>>().join(",")))?;
-            found.push(Argument { name, dtype, shape });
+            let argument = facts.map(|(dtype, dims)| {
+                let dim = |dim: &i64| u64::try_from(*dim).map_or(Dim::Unknown, Dim::Known);
+                // A tensor of any rank has no dims here either. ONNX Runtime knows which it is.
+                let shape = if dims.is_empty() { Shape::unknown() } else { dims.iter().map(dim).collect() };
+                Argument { name: name.clone(), dtype, shape }
+            });
+            let argument = argument.with_context(|| format!("`{name}`"));
+            found.push((name, argument));
         }
     }
     Ok(found)

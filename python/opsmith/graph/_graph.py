@@ -14,7 +14,7 @@ import numpy as np
 from opsmith import _native
 from opsmith._errors import InvalidArgumentError, refused
 from opsmith._library import Library
-from opsmith.graph._output import Operation, Output, Variable, place
+from opsmith.graph._output import Operation, Output, Variable, natives, place
 
 if TYPE_CHECKING:
     from opsmith._native import Graph as NativeGraph
@@ -65,9 +65,19 @@ class Graph:
         natives = [library._opsmith_loaded.native for library in given]
         return Graph(_native.Graph.load(path, natives))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the graph to a file. Values of variables are not included: `Session.save` writes those."""
-        self._root.save(path)
+    def save(
+        self, path: str | os.PathLike[str], outputs: Output | Iterable[Output] | None = None
+    ) -> None:
+        """Write the graph to a file. Values of variables are not included: `Session.save` writes those.
+
+            >>> graph.save("model.graph", outputs=y)
+
+        - `outputs`: an output, or several. Then the file has only what these need, for a server: no
+          gradients, no optimiser, and no paths of source files or libraries.
+
+        Raises `opsmith.InvalidArgumentError` for an output of another graph.
+        """
+        self._root.save(path, natives("Graph.save", outputs))
 
     @contextmanager
     def scope(self, name: str) -> Iterator[str]:

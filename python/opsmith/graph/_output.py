@@ -318,6 +318,17 @@ class Variable(Output):
         return Operation(self.graph, self.graph._native.assign(self._native, value._native, place()))
 
 
+def natives(function: str, outputs: Any) -> list[_native.GraphOutput] | None:
+    """What one output, or several, are to the engine; `None` of `None`."""
+    if outputs is None:
+        return None
+    listed = [outputs] if isinstance(outputs, Output) or not isinstance(outputs, Iterable) else list(outputs)
+    for output in listed:
+        if not isinstance(output, Output):
+            raise InvalidArgumentError(f"{function}: `outputs` must be outputs of the graph, got {output!r}")
+    return [output._native for output in listed]
+
+
 def call(name: str, *inputs: Any, **attrs: Any) -> Output:
     """A call of a standard operator, of whose inputs at least one is an output."""
     import opsmith

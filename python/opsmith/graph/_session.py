@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from opsmith import _html, _native
 from opsmith._errors import FailedPreconditionError, InvalidArgumentError
 from opsmith.graph._graph import Graph, _array, literal
-from opsmith.graph._output import Operation, Output
+from opsmith.graph._output import Operation, Output, natives
 
 _sessions: ContextVar[tuple[Session, ...]] = ContextVar("opsmith_sessions", default=())
 
@@ -126,9 +126,17 @@ class Session:
         """Give every variable of the graph its initial value."""
         self._native.initialize()
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the values of all variables, those of optimisers included, to a safetensors file."""
-        self._native.save(path)
+    def save(
+        self, path: str | os.PathLike[str], outputs: Output | Iterable[Output] | None = None
+    ) -> None:
+        """Write the values of all variables, those of optimisers included, to a safetensors file.
+
+        - `outputs`: an output, or several. Then the file has only the variables that these need, for the
+          graph that `Graph.save` writes with the same `outputs`.
+
+        Raises `opsmith.InvalidArgumentError` for an output of another graph.
+        """
+        self._native.save(path, natives("Session.save", outputs))
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Give every variable its value from a file that `save` wrote. If one does not fit, none changes.

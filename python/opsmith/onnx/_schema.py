@@ -164,6 +164,10 @@ def _inference(op: Op, infer_shapes: Callable[[str], str]) -> Callable[[Any], No
             context.get_input_type(i) if context.has_input(i) else None
             for i in range(context.get_num_inputs())
         ]
+        present = [kind for at, kind in enumerate(types) if context.has_input(at)]
+        if not all(_is_known(kind) for kind in present):
+            # An op in front has no schema, or a dtype is none of ours: nothing follows.
+            return
         parts = groups(op, types, lambda name: given(name))
         request = {
             "inputs": [_each(_dims, arg, part) for arg, part in zip(op.inputs, parts, strict=True)],
@@ -178,6 +182,10 @@ def _inference(op: Op, infer_shapes: Callable[[str], str]) -> Callable[[Any], No
                 context.set_output_type(index, helper.make_tensor_type_proto(DTYPES[dtype], _sizes(shape)))
 
     return infer
+
+
+def _is_known(kind: TypeProto | None) -> bool:
+    return kind is not None and kind.tensor_type.elem_type in DTYPES.values()
 
 
 def _each(read: Callable[[TypeProto], Any], arg: Arg, part: list[TypeProto | None]) -> list[Any] | None:

@@ -298,6 +298,14 @@ def test_saved_drawn_and_traced(graph: Graph, distances: Library, tmp_path: Path
     np.testing.assert_array_equal(value, [[0.0, 4.0], [4.0, 0.0]])
     (event,) = json.loads(trace.chrome_json)["traceEvents"]
     assert event["name"] == "PairwiseManhattanDistance" and event["args"]["bytes"] == 32
+    assert b"test_graphs" in path.read_bytes() and distances.__file__.encode() in path.read_bytes()
+    opsmith.ops.sin(z)
+    for outputs in (z, [z]):
+        graph.save(path, outputs=outputs)
+        assert b"test_graphs" not in path.read_bytes() and distances.__file__.encode() not in path.read_bytes()
+        assert Graph.load(path, distances).to_dot() == loaded.to_dot()
+    with pytest.raises(opsmith.InvalidArgumentError, match="`outputs` must be outputs of the graph, got 'z'"):
+        graph.save(path, outputs="z")
     assert "PairwiseManhattanDistance" in str(trace)
     trace.save(tmp_path / "trace.json")
     assert session.memory[1] >= 32

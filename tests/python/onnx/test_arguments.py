@@ -135,9 +135,7 @@ def test_outputs_that_nobody_wants(outputs: list[str]) -> None:
     made = session(model([node], [info("x", "float32", ["n"])], infos, "testops"), "opsmith_testops")
     got = made.run(None, {"x": np.float32([3, 1, 2])})
     answers = {"a": 1, "b": 3, "c": 1}
-    assert [float(x.reshape(-1)[0]) for x in got][:1] == [1.0]
-    assert len(got) == len([name for name in outputs if name])
-    assert answers["b"] == 3
+    assert [float(x.reshape(-1)[0]) for x in got] == [answers[name] for name in outputs if name]
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
@@ -178,9 +176,7 @@ def test_shapes_that_depend_on_attributes() -> None:
     cast = opsmith.onnx.node(library, "cast", ["y"], ["z"], dtype="int32")
     made = model([node, cast], [info("x", "float64", [4, "n"])], [info("z", "int32")], "opsmith")
     one = session(made, "opsmith_ops")
-    # Older releases are not told the shape of an output whose dtype an attribute decides.
-    release = tuple(map(int, ort.__version__.split(".")[:2]))
-    assert dims(one) == ([[1, "n"]] if release >= (1, 24) else [[]])
+    assert dims(one) == [[1, "n"]]
     (z,) = one.run(None, {"x": np.ones((4, 3))})
     assert z.dtype == np.int32 and z.tolist() == [[4, 4, 4]]
 

@@ -313,6 +313,9 @@ const FLOAT: c_int = 3;
 const FLOATS: c_int = 4;
 const TEXT: c_int = 5;
 
+/// The release from which on a text is read without a NUL.
+const TEXT_ALONE: u32 = 24;
+
 impl OfShapes {
     /// What the node gives for an attribute, if that can be read.
     fn given(&self, def: &AttrDef) -> Option<NodeAttr> {
@@ -324,16 +327,33 @@ impl OfShapes {
         Some(match (def.ty.base, def.ty.list) {
             (AttrBase::Int | AttrBase::Bool, false) => NodeAttr::Int(*self.read(attr, INT)?.first()?),
             (AttrBase::Float, false) => NodeAttr::Float(*self.read(attr, FLOAT)?.first()?),
-            (AttrBase::String | AttrBase::Type, false) => NodeAttr::Text(self.read(attr, TEXT)?),
-            (AttrBase::Int | AttrBase::Bool, true) | (AttrBase::Shape, false) => {
-                match self.read(attr, INTS)? {
-                    ints if ints.is_empty() => NodeAttr::Empty,
-                    ints => NodeAttr::Ints(ints),
-                }
-            }
-            (AttrBase::Float, true) => NodeAttr::Floats(self.read(attr, FLOATS)?),
+            (AttrBase::String | AttrBase::Type, false) => NodeAttr::Text(self.text(attr)?),
+            (AttrBase::Int | AttrBase::Bool, true) => self.ints(attr)?,
+            // A text is read as no ints, and ints as no floats.
+            (AttrBase::Shape, false) => match (self.ints(attr)?, self.text(attr)) {
+                (NodeAttr::Empty, Some(text)) if !text.is_empty() => NodeAttr::Text(text),
+                (ints, _) => ints,
+            },
+            (AttrBase::Float, true) => match self.read(attr, FLOATS)? {
+                floats if floats.is_empty() => self.ints(attr)?,
+                floats => NodeAttr::Floats(floats),
+            },
             _ => return None,
         })
+    }
+
+    fn ints(&self, attr: *const OpAttr) -> Option<NodeAttr> {
+        let ints = self.read(attr, INTS)?;
+        Some(if ints.is_empty() { NodeAttr::Empty } else { NodeAttr::Ints(ints) })
+    }
+
+    fn text(&self, attr: *const OpAttr) -> Option<Vec<u8>> {
+        let mut text = self.read(attr, TEXT)?;
+        // Older releases give the NUL at its end too.
+        if self.api.minor < TEXT_ALONE {
+            text.pop();
+        }
+        Some(text)
     }
 
     fn attr(&self, name: &str) -> Option<*const OpAttr> {

@@ -8,7 +8,7 @@ use std::thread::available_parallelism;
 use opsmith_core::fork::OnceLock;
 use opsmith_core::kernel::Services;
 use opsmith_core::tensor::StrRef;
-use opsmith_core::{DType, Device, Error, Result, bail, memory};
+use opsmith_core::{DType, Device, Error, Result, bail, ensure, memory};
 use opsmith_threads::{Body, SharedLoop};
 
 use super::api::{Api, KernelContext, Value};
@@ -86,7 +86,10 @@ impl<'a> OrtServices<'a> {
             let make = api.call_output();
             api.check(make(self.context, index, shape.as_ptr().cast(), shape.len(), &mut value))
         };
-        made.map_err(|error| Error::resource_exhausted(error.message()))?;
+        made.map_err(|error| match error.message() {
+            text if text.contains("allocate") => Error::resource_exhausted(text),
+            _ => error,
+        })?;
         if value.is_null() {
             return Err(Error::internal(format!("ONNX Runtime gives no memory for output {index}")));
         }
@@ -143,7 +146,15 @@ unsafe impl Services for OrtServices<'_> {
         match tensor {
             Some(tensor) if dtype == DType::String => self.text_output(tensor, shape.iter().product()),
             Some(_) if shape.contains(&0) => Ok(NonNull::<u128>::dangling().as_ptr().cast()),
-            Some(tensor) => tensor.data(),
+            Some(tensor) => {
+                let data = tensor.data()?;
+                ensure!(
+                    data.addr().is_multiple_of(dtype.alignment()),
+                    InvalidArgument,
+                    "output {index} is in memory that is not aligned for {dtype}"
+                );
+                Ok(data)
+            }
             None => self.unseen_output(dtype, shape.iter().product()),
         }
     }

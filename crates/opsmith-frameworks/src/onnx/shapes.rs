@@ -163,12 +163,13 @@ impl Inference {
     }
 }
 
-/// The name of a dim that has no size: equal names are equal sizes, so one of which nothing is known gets a name of its own.
+/// The name of a dim that has no size: equal names are equal sizes, so one of which nothing is known gets a name of its own. Other
+/// libraries in the process count for themselves: the counter's address tells them apart.
 fn name(dim: &Dim) -> CString {
     static UNKNOWN: AtomicU64 = AtomicU64::new(0);
     let text = match dim {
         Dim::Known(_) => String::new(),
-        Dim::Unknown => format!("unknown_{}", UNKNOWN.fetch_add(1, Ordering::Relaxed)),
+        Dim::Unknown => format!("unknown_{:p}_{}", &UNKNOWN, UNKNOWN.fetch_add(1, Ordering::Relaxed)),
         Dim::Expr(expr) => expr.to_string(),
     };
     CString::new(text).unwrap_or_default()

@@ -8,7 +8,7 @@ mod tensors;
 mod training;
 
 use opsmith_core::{DType, Error, Result, Shape};
-use opsmith_runtime::{GraphArg, SourceLine};
+use opsmith_runtime::{GraphArg, Output, SourceLine};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
@@ -206,8 +206,19 @@ impl Graph {
         Graph::operation(py, call.build())
     }
 
-    fn save(&self, py: Python<'_>, path: FilePath) -> PyResult<()> {
-        py.detach(|| self.graph.save(path.0)).map_err(|error| to_python(py, &error))
+    /// With outputs only what these need.
+    fn save(
+        &self,
+        py: Python<'_>,
+        path: FilePath,
+        outputs: Option<Vec<PyRef<'_, GraphOutput>>>,
+    ) -> PyResult<()> {
+        let outputs = outputs.map(|outputs| all(&outputs));
+        py.detach(|| match &outputs {
+            None => self.graph.save(path.0),
+            Some(outputs) => self.graph.save_for(path.0, &outputs.iter().collect::<Vec<_>>()),
+        })
+        .map_err(|error| to_python(py, &error))
     }
 
     fn to_dot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -217,6 +228,11 @@ impl Graph {
     fn to_svg<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         text_from_bytes(py, self.graph.to_svg().map_err(|error| to_python(py, &error))?.as_bytes())
     }
+}
+
+/// The outputs that Python holds.
+fn all(outputs: &[PyRef<'_, GraphOutput>]) -> Vec<Output> {
+    outputs.iter().map(|output| output.output.clone()).collect()
 }
 
 fn argument(input: &Bound<'_, PyAny>) -> PyResult<GraphArg> {

@@ -6,7 +6,7 @@ use opsmith_runtime::{SessionOptions, Tensor};
 use pyo3::prelude::*;
 
 use super::tensors::{lent, to_array};
-use super::{Graph, GraphOperation, GraphOutput};
+use super::{Graph, GraphOperation, GraphOutput, all};
 use crate::errors::to_python;
 use crate::python_values::{FilePath, text_from_bytes};
 
@@ -44,7 +44,7 @@ impl GraphSession {
         traced: bool,
     ) -> PyResult<(Vec<Bound<'py, PyAny>>, Traced<'py>)> {
         let values = feeds.iter().map(|(_, value)| lent(value)).collect::<PyResult<Vec<Tensor>>>()?;
-        let fetches: Vec<_> = fetches.iter().map(|fetch| fetch.output.clone()).collect();
+        let fetches = all(&fetches);
         let targets: Vec<_> = targets.iter().map(|target| target.operation.clone()).collect();
         let fed: Vec<_> = feeds.iter().map(|(output, _)| output.output.clone()).collect();
         let outcome = py.detach(|| {
@@ -68,8 +68,19 @@ impl GraphSession {
         py.detach(|| self.session.initialize()).map_err(|error| to_python(py, &error))
     }
 
-    fn save(&self, py: Python<'_>, path: FilePath) -> PyResult<()> {
-        py.detach(|| self.session.save(path.0)).map_err(|error| to_python(py, &error))
+    /// With outputs only the variables that these need.
+    fn save(
+        &self,
+        py: Python<'_>,
+        path: FilePath,
+        outputs: Option<Vec<PyRef<'_, GraphOutput>>>,
+    ) -> PyResult<()> {
+        let outputs = outputs.map(|outputs| all(&outputs));
+        py.detach(|| match &outputs {
+            None => self.session.save(path.0),
+            Some(outputs) => self.session.save_for(path.0, &outputs.iter().collect::<Vec<_>>()),
+        })
+        .map_err(|error| to_python(py, &error))
     }
 
     fn restore(&self, py: Python<'_>, path: FilePath) -> PyResult<()> {

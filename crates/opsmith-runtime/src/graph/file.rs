@@ -3,7 +3,7 @@
 //! A node's attributes are all written, those with their default value too: so a graph goes on meaning what it meant
 //! when a library's new release has another default.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use opsmith_core::{AttrValue, Code, DType, Device, Error, Result, Shape, bail, ensure};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::build::effect;
-use super::{Endpoint, Graph, GraphArg, Kind, Node, Operation, Output, SourceLine};
+use super::{Endpoint, Graph, GraphArg, Kind, Node, NodeId, Operation, Output, SourceLine};
 use crate::library::Library;
 use crate::library::Op;
 use crate::storage::{self, Contents};
@@ -38,7 +38,8 @@ pub struct SavedLibrary {
     pub name: String,
     /// The version that the graph was made with.
     pub version: String,
-    /// The file that it was loaded from, on the machine that the graph was made on.
+    /// The file that it was loaded from, on the machine that the graph was made on; without its folder from
+    /// [`save_for`](Graph::save_for).
     pub path: String,
 }
 
@@ -84,19 +85,60 @@ impl Graph {
     /// `Unimplemented` for a constant of a dtype that files cannot hold; what the system says of the file. After an error a
     /// file that was there before is as it was.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
+        self.write(path.as_ref(), self.operations(), true)
+    }
+
+    /// Writes what these outputs need, for whoever computes them and nothing else: no gradients and no optimiser, and neither where
+    /// in a program nodes were made nor in which folder a library was.
+    ///
+    /// # Errors
+    /// As [`save`](Self::save) has them; `InvalidArgument` for an output of another graph.
+    pub fn save_for(&self, path: impl AsRef<Path>, outputs: &[&Output]) -> Result<()> {
+        let needed = self.needed_by(outputs)?;
+        let kept = self.operations().into_iter().filter(|operation| needed.contains(&operation.id()));
+        self.write(path.as_ref(), kept.collect(), false)
+    }
+
+    /// The nodes without which these outputs cannot be made again: what they read, and what variables among these begin with.
+    pub(crate) fn needed_by(&self, outputs: &[&Output]) -> Result<HashSet<NodeId>> {
+        self.check_own("the output", &[outputs])?;
+        let mut left: Vec<NodeId> = outputs.iter().map(|output| output.endpoint().node).collect();
+        let mut needed = HashSet::new();
+        while let Some(id) = left.pop() {
+            if needed.insert(id) {
+                let node = self.node(id);
+                left.extend(node.inputs.iter().flatten().map(|input| input.node));
+                left.extend(&node.controls);
+                match node.kind {
+                    Kind::Variable { initial } => left.push(initial.node),
+                    Kind::Assign { variable } => left.push(variable),
+                    _ => {}
+                }
+            }
+        }
+        Ok(needed)
+    }
+
+    /// Writes nodes, with or without where they and their libraries came from.
+    fn write(&self, path: &Path, operations: Vec<Operation>, with_places: bool) -> Result<()> {
         let mut saved = Saved { version: VERSION, libraries: vec![], nodes: vec![] };
         let mut contents = Contents::default();
-        for operation in self.operations() {
+        for operation in operations {
             let node = self.save_node(&operation, &mut contents);
-            saved.nodes.push(node.map_err(|error| error.within(operation.node().described()))?);
+            let mut node = node.map_err(|error| error.within(operation.node().described()))?;
+            if !with_places {
+                (node.file, node.line) = (String::new(), 0);
+            }
+            saved.nodes.push(node);
             if let Some(library) = operation.op().map(Op::library)
                 && saved.libraries.iter().all(|known| known.name != library.name())
             {
+                let whole = library.path();
+                let shown = if with_places { Some(whole.as_os_str()) } else { whole.file_name() };
                 saved.libraries.push(SavedLibrary {
                     name: library.name().to_owned(),
                     version: library.version().to_owned(),
-                    path: library.path().display().to_string(),
+                    path: shown.unwrap_or_default().display().to_string(),
                 });
             }
         }

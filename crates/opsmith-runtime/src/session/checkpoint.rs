@@ -6,6 +6,9 @@ use std::path::Path;
 use opsmith_core::{Result, bail, ensure};
 
 use super::{Session, plan};
+#[cfg(doc)]
+use crate::Graph;
+use crate::graph::{Output, Variable};
 use crate::storage::{self, Contents};
 
 impl Session {
@@ -16,14 +19,25 @@ impl Session {
     /// `FailedPrecondition` for a variable that has no value yet; `Unimplemented` for one of a dtype that files cannot hold;
     /// what the system says of the file. After an error a file that was there before is as it was.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let variables = self.graph().variables();
+        self.write(path.as_ref(), &self.graph().variables())
+    }
+
+    /// Writes the values of those variables that these outputs need, for the graph that [`Graph::save_for`] writes.
+    ///
+    /// # Errors
+    /// As [`save`](Self::save) has them; `InvalidArgument` for an output of another graph.
+    pub fn save_for(&self, path: impl AsRef<Path>, outputs: &[&Output]) -> Result<()> {
+        let needed = self.graph().needed_by(outputs)?;
+        let is_needed = |variable: &Variable| needed.contains(&variable.output().operation().id());
+        let variables: Vec<_> = self.graph().variables().into_iter().filter(is_needed).collect();
+        self.write(path.as_ref(), &variables)
+    }
+
+    fn write(&self, path: &Path, variables: &[Variable]) -> Result<()> {
         let outputs: Vec<_> = variables.iter().map(|variable| variable.output()).collect();
         let values = self.run(&outputs, &[])?;
         let names = variables.iter().map(|variable| variable.name().to_owned());
-        storage::write(
-            path.as_ref(),
-            Contents { tensors: names.zip(values).collect(), texts: HashMap::new() },
-        )
+        storage::write(path, Contents { tensors: names.zip(values).collect(), texts: HashMap::new() })
     }
 
     /// Gives every variable of the graph the value that a file has for it.

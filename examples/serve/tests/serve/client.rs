@@ -135,6 +135,11 @@ impl Drop for Server {
 }
 
 impl Client {
+    /// Reads some bytes of an answer.
+    pub(crate) fn take(&mut self, most: usize) {
+        let _ = std::io::Read::read(&mut self.stream, &mut vec![0; most]);
+    }
+
     /// Sends a request; nothing where the connection ends without an answer.
     pub(crate) fn request(
         &mut self,

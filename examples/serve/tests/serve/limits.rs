@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::client::Server;
+use crate::client::{Client, Server};
 use crate::{distances, graph, slow, slow_input};
 
 #[test]
@@ -57,7 +57,7 @@ fn a_body_that_is_too_large_is_refused() {
 
 #[test]
 fn slow_clients_are_let_go() {
-    let server = Server::start(&distances("[?,3]"), &["--read-time", "0.5"]);
+    let server = Server::start(&distances("[?,3]"), &["--read-time", "0.5", "--idle-time", "0.7"]);
     let begun = Instant::now();
     // A head that does not end, a body that does not, and nothing at all.
     let (mut head, mut body, mut idle) = (server.connect(), server.connect(), server.connect());
@@ -75,23 +75,45 @@ fn slow_clients_are_let_go() {
 }
 
 #[test]
-fn who_does_not_take_an_answer_is_let_go() {
-    // Of 20 MB: more than lies between the two.
+fn a_connection_may_be_idle_for_longer_than_a_body_may_take() {
+    let server = Server::start(&distances("[?,3]"), &["--read-time", "0.2"]);
+    let mut client = server.connect();
+    for _ in 0..2 {
+        assert_eq!(client.request("GET", "/health", &[], b"").unwrap().status, 200);
+        thread::sleep(Duration::from_millis(600));
+    }
+    assert_eq!(client.request("GET", "/health", &[], b"").unwrap().status, 200);
+}
+
+/// A server that was asked for 20 MB, more than lies between the two, and who asked.
+fn asked_for_much(options: &[&str]) -> (Server, Client) {
     let model = graph("[?,1]", |graph, x| {
         let row = graph.constant("row", opsmith_runtime::Tensor::from_slice(&[0_f32; 1000], &[1, 1000])?)?;
         x + &row
     });
-    let server = Server::start(&model, &["--read-time", "0.5"]);
+    let server = Server::start(&model, options);
     let body = json!({"inputs": {"x": vec![[1.0]; 5000]}}).to_string();
-    let mut stuck = server.connect();
+    let mut client = server.connect();
     let head = format!("POST /run HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n\r\n", body.len());
-    stuck.send(&[head.as_bytes(), body.as_bytes()].concat());
-    let begun = Instant::now();
-    while server.metric("serve_request_seconds_count") < 1.0 || server.metric("serve_connections") > 1.0 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the connection is left");
-        thread::sleep(Duration::from_millis(100));
+    client.send(&[head.as_bytes(), body.as_bytes()].concat());
+    (server, client)
+}
+
+#[test]
+fn who_does_not_take_an_answer_in_time_is_let_go() {
+    // Nothing of it, or bit by bit.
+    for most in [0, 100_000] {
+        let (server, mut slow) = asked_for_much(&["--read-time", "0.5"]);
+        let begun = Instant::now();
+        while server.metric("serve_request_seconds_count") < 1.0 || server.metric("serve_connections") > 1.0 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "the connection is left");
+            if most > 0 {
+                slow.take(most);
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        assert!(slow.answer().is_none());
     }
-    assert!(stuck.answer().is_none());
 }
 
 #[test]
@@ -207,6 +229,7 @@ fn limits_with_which_nothing_is_answered_are_refused() {
     let model = distances("[?,3]");
     let cases = [
         ("--read-time", "0", "more than 0 seconds"),
+        ("--idle-time", "0", "more than 0 seconds"),
         ("--answer-time", "0", "more than 0 seconds"),
         ("--body", "0", "at least 1"),
         ("--concurrency", "0", "1..=65535"),
