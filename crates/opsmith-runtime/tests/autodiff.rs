@@ -382,7 +382,10 @@ fn what_is_saved_for_an_output_is_what_it_needs() {
     let served = Session::new(&loaded);
     served.restore(&values).unwrap();
     let same = loaded.output(&loss.name()).unwrap();
-    assert_eq!(numbers(&served.run(&[&same], &[]).unwrap()[0]), numbers(&session.run(&[&loss], &[]).unwrap()[0]));
+    assert_eq!(
+        numbers(&served.run(&[&same], &[]).unwrap()[0]),
+        numbers(&session.run(&[&loss], &[]).unwrap()[0])
+    );
     assert_eq!(loaded.save_for(&file, &[&loss]).unwrap_err().code(), Code::InvalidArgument);
     assert_eq!(served.save_for(&values, &[&loss]).unwrap_err().code(), Code::InvalidArgument);
     std::fs::remove_dir_all(folder).unwrap();

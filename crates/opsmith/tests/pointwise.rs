@@ -109,7 +109,7 @@ fn shapes_are_inferred_for_every_order() {
     infer_ok!(testing::shapes::<both>(), "[?,1];?", "?;?");
     infer_error!(
         testing::shapes::<both>(),
-        "Both: dim 0 of input `y` must equal dim 0 of input `x`, or one of them be 1",
+        "Both: input `x` of shape [2] and input `y` of shape [3] do not broadcast: dim 0 of input `y` must equal dim 0 of input `x`, or one of them be 1",
         "[2];[3]"
     );
 }
@@ -341,14 +341,14 @@ fn what_does_not_fit_is_told() {
     assert_eq!(error.code(), Code::InvalidArgument);
     assert_eq!(
         error.message(),
-        "Both: dim 0 of input `y` must equal dim 0 of input `x`, or one of them be 1: 3 ≠ 2"
+        "Both: input `x` of shape [2] and input `y` of shape [3] do not broadcast: dim 0 of input `y` must equal dim 0 of input `x`, or one of them be 1: 3 ≠ 2"
     );
     let error = gradient::<gelu>(1).input(&two).input(&three).run().unwrap_err();
     assert_eq!(error.message(), "GeluGrad: dim 0 of input `y_grad` must equal dim 0 of input `x`: 3 ≠ 2");
     let error = call::<gelu>().input(&array![1, 2]).run().unwrap_err();
     assert_eq!(
         error.message(),
-        "Gelu: input `x` is int32, but T must be one of float16, bfloat16, float32, float64"
+        "Gelu: input `x` is int32, but must be one of float16, bfloat16, float32, float64; cast it"
     );
 }
 

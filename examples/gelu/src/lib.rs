@@ -57,6 +57,6 @@ mod tests {
         let error = call::<gelu>().input(&array![1.0]).attr("approximate", "erf").run().unwrap_err();
         assert_eq!(error.message(), "Gelu: attribute `approximate` must be one of 'none', 'tanh', got 'erf'");
         let error = call::<gelu>().input(&array![1]).run().unwrap_err();
-        assert!(error.message().contains("`x` is int32, but T must be one of"), "{}", error.message());
+        assert!(error.message().contains("`x` is int32, but must be one of"), "{}", error.message());
     }
 }

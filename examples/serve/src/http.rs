@@ -1,7 +1,7 @@
 //! Requests and answers: what is asked for, what is refused, and how errors look.
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;

@@ -223,13 +223,15 @@ impl<'a> Reader<'a> {
                 self.at
             );
             let token = self.token()?;
-            let value = Some(token)
-                .filter(|token| is_of_json(token))
-                .and_then(T::read)
-                .ok_or_else(|| match self.at == self.text.len() {
-                    true => Error::invalid_argument(format!("the request ends at byte {}, within a list", self.at)),
+            let value = Some(token).filter(|token| is_of_json(token)).and_then(T::read).ok_or_else(|| {
+                match self.at == self.text.len() {
+                    true => Error::invalid_argument(format!(
+                        "the request ends at byte {}, within a list",
+                        self.at
+                    )),
                     false => unread(dtype, token),
-                })?;
+                }
+            })?;
             memory::reserve(&mut into.elements, 1, "the elements of a tensor")?;
             into.elements.push(value);
             return Ok(());

@@ -53,7 +53,9 @@ impl GraphModel {
             bail!(InvalidArgument, "name an output of the graph by --output{}", likely(&graph));
         }
         let find = |name: &String| {
-            graph.output(name).map_err(|error| Error::new(error.code(), format!("--output: {}{}", error.message(), likely(&graph))))
+            graph.output(name).map_err(|error| {
+                Error::new(error.code(), format!("--output: {}{}", error.message(), likely(&graph)))
+            })
         };
         let fetched: Vec<Output> = options.output.iter().map(find).collect::<Result<_>>()?;
         let needed = needed(&graph, &fetched);
@@ -175,8 +177,12 @@ fn likely(graph: &Graph) -> String {
     let is_named = |operation: &&Operation| {
         let own = operation.name().rsplit('/').next().unwrap_or_default();
         let rest = own.strip_prefix(operation.kind());
-        let is_counted = rest.is_some_and(|rest| rest.trim_start_matches(|c: char| c == '_' || c.is_ascii_digit()).is_empty());
-        fed.contains(operation.name()) && operation.kind() != "Placeholder" && operation.num_outputs() > 0 && !is_counted
+        let is_counted = rest
+            .is_some_and(|rest| rest.trim_start_matches(|c: char| c == '_' || c.is_ascii_digit()).is_empty());
+        fed.contains(operation.name())
+            && operation.kind() != "Placeholder"
+            && operation.num_outputs() > 0
+            && !is_counted
     };
     let named = operations.iter().rev().filter(is_named).take(MOST);
     let named: Vec<String> = named.map(|operation| format!("`{}`", operation.name())).collect();
@@ -205,7 +211,11 @@ fn placeholders(needed: &[Operation]) -> Result<Vec<Output>> {
 pub(crate) fn position(inputs: &[Argument], name: &str) -> Result<usize> {
     inputs.iter().position(|input| input.name == name).ok_or_else(|| {
         let known: Vec<String> = inputs.iter().take(8).map(|input| format!("`{}`", input.name)).collect();
-        Error::invalid_argument(format!("the model has no input `{}`, only {}", short(name), known.join(", ")))
+        Error::invalid_argument(format!(
+            "the model has no input `{}`, only {}",
+            short(name),
+            known.join(", ")
+        ))
     })
 }
 

@@ -115,7 +115,10 @@ impl Api {
                 2 => Code::InvalidArgument,
                 9 => Code::Unimplemented,
                 // Its own words, and those of ops.
-                _ if ["Failed to allocate memory", "cannot allocate"].iter().any(|text| message.contains(text)) => {
+                _ if ["Failed to allocate memory", "cannot allocate"]
+                    .iter()
+                    .any(|text| message.contains(text)) =>
+                {
                     Code::ResourceExhausted
                 }
                 _ => Code::Internal,

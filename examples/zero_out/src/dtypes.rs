@@ -182,10 +182,10 @@ mod tests {
         let error = zero_out::<ZeroOutFloatInt, _>(&array![1f64], None).unwrap_err();
         assert_eq!(
             error.message(),
-            "ZeroOutFloatInt: input `to_zero` is float64, but T must be one of float32, int32"
+            "ZeroOutFloatInt: input `to_zero` is float64, but must be one of float32, int32; cast it"
         );
         let error = zero_out::<ZeroOutReal, _>(&array![true], None).unwrap_err();
-        assert!(error.message().contains("input `to_zero` is bool, but T must be one of"), "{error}");
+        assert!(error.message().contains("input `to_zero` is bool, but must be one of"), "{error}");
     }
 
     #[test]

@@ -149,7 +149,7 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "dtype": (
         lambda f: f(X.astype(int), Y.astype(int)),
         JaxRuntimeError,
-        "input `x` is int64, but T must be one of float32, float64",
+        "input `x` is int64, but must be one of float32, float64",
     ),
     "a dtype that only JAX has": (
         lambda f: f(X.astype(ml_dtypes.float8_e5m2), Y),

@@ -66,7 +66,7 @@ def test_the_branch_not_taken_leaves_no_nan(activations: opsmith.Library) -> Non
 def test_what_does_not_fit_is_told(activations: opsmith.Library) -> None:
     with pytest.raises(opsmith.InvalidArgumentError, match="must equal dim 0 of input `gate`, or one"):
         activations.swiglu(np.ones(2), np.ones(3))
-    with pytest.raises(opsmith.InvalidArgumentError, match="`x` is int64, but T must be one of"):
+    with pytest.raises(opsmith.InvalidArgumentError, match="`x` is int64, but must be one of"):
         activations.gelu(np.arange(3))
 
 

@@ -93,7 +93,7 @@ def test_what_does_not_fit_is_told(library: opsmith.Library) -> None:
     message = r"Gelu: attribute `approximate` must be one of 'none', 'tanh', got 'erf'"
     with pytest.raises(opsmith.InvalidArgumentError, match=message):
         library.gelu(np.ones(3), approximate="erf")
-    with pytest.raises(opsmith.InvalidArgumentError, match="`x` is int64, but T must be one of"):
+    with pytest.raises(opsmith.InvalidArgumentError, match="`x` is int64, but must be one of"):
         library.gelu(np.arange(3))
     with pytest.raises((opsmith.InvalidArgumentError, TypeError), match="approximate"):
         library.gelu(np.ones(3), approximate=1)

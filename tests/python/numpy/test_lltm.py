@@ -100,7 +100,7 @@ def test_dtypes_that_do_not_fit(lltm: opsmith.Library) -> None:
     ):
         lltm.lltm(inputs[0], inputs[1].astype(np.float32), *inputs[2:])
     with pytest.raises(
-        opsmith.InvalidArgumentError, match="Lltm: input `input` is int64, but T must be one of"
+        opsmith.InvalidArgumentError, match="Lltm: input `input` is int64, but must be one of"
     ):
         lltm.lltm(*(x.astype(np.int64) for x in inputs))
 

@@ -153,7 +153,7 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "dtype": (
         lambda f: f(tf.cast(X, tf.int32), tf.cast(Y, tf.int32)),
         tf.errors.InvalidArgumentError,
-        "input `x` is int32, but T must be one of float32, float64",
+        "input `x` is int32, but must be one of float32, float64",
     ),
     "a dtype that only TensorFlow has": (
         lambda f: f(tf.cast(X, EIGHT_BITS), tf.cast(Y, EIGHT_BITS)),

@@ -56,7 +56,7 @@ def test_a_sum_is_taken_in_float32(testops: opsmith.Library) -> None:
         assert testops.square_sum(x.double(), offset).dtype == F64
     assert found.dtype == F32
     torch.testing.assert_close(found, x.float().square().sum() + 1)
-    with pytest.raises(RuntimeError, match="input `x` is bfloat16, but T must be one of float32, float64"):
+    with pytest.raises(RuntimeError, match="input `x` is bfloat16, but must be one of float32, float64"):
         testops.square_sum(x, offset)
 
 

@@ -142,7 +142,7 @@ MISTAKES = {
     "dtype": (
         lambda f: f(X.int(), Y.int()),
         RuntimeError,
-        "input `x` is int32, but T must be one of float32, float64",
+        "input `x` is int32, but must be one of float32, float64",
     ),
     "devices": (
         lambda f: f(X, Y.to("meta")),

@@ -22,7 +22,7 @@ def resident_kib() -> int:
     [
         ((X[0], X), r"input `x` must have rank 2, \(n,p\), got rank 1 \(shape \[3\]\)"),
         ((X, X[:, :2]), r"dim 1 of input `y` must equal dim 1 of input `x` \(p\): 2 ≠ 3"),
-        ((X.int(), X.int()), "input `x` is int32, but T must be one of float32, float64"),
+        ((X.int(), X.int()), "input `x` is int32, but must be one of float32, float64"),
         (
             (X, X.double()),
             "inputs `x` and `y` must have one dtype, got float32 and float64; cast one of them",

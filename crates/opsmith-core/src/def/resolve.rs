@@ -210,8 +210,11 @@ impl<'a> Unifier<'a> {
                 }
             }),
             None => {
-                def.check(&value).map_err(|wrong| {
-                    self.wrong(source, format_args!("{}, but {} {}", what(), def.name, wrong.must))
+                def.check(&value).map_err(|wrong| match value {
+                    AttrValue::Type(_) => {
+                        self.wrong(source, format_args!("{}, but {}; cast it", what(), wrong.must))
+                    }
+                    _ => self.wrong(source, format_args!("{}, but {} {}", what(), def.name, wrong.must)),
                 })?;
                 self.known[attr] = Some((value, source));
                 Ok(())

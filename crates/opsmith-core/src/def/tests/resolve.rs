@@ -73,7 +73,11 @@ fn inputs_that_disagree_are_refused() {
             One(DType::Float64),
             "inputs `x` and `y` must have one dtype, got float32 and float64; cast one of them",
         ),
-        (One(DType::Int32), One(DType::Int32), "input `x` is int32, but T must be one of float32, float64"),
+        (
+            One(DType::Int32),
+            One(DType::Int32),
+            "input `x` is int32, but must be one of float32, float64; cast it",
+        ),
         (One(DType::Float32), Absent, "input `y` is missing"),
         (List(&[]), One(DType::Float32), "input `x` must be one tensor, got a list of 0"),
     ] {

@@ -196,7 +196,10 @@ impl InferenceContext<'_> {
                     let dims = (&a[i], &b[j]);
                     self.broadcast_dim(dims, |c| {
                         let (l, r) = (c.label(left), c.label(right));
-                        let text = format!("dim {j} of {r} must equal dim {i} of {l}, or one of them be 1");
+                        let text = format!(
+                            "{l} of shape {left} and {r} of shape {right} do not broadcast: dim {j} of {r} must equal dim {i} of {l}, or one of them \
+                             be 1"
+                        );
                         Must::of_input(right.input(), text)
                     })?
                 }

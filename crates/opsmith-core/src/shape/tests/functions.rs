@@ -102,7 +102,8 @@ fn broadcast() {
     infer_ok!(op, "[1,n];[m,1]", "[m,n]");
     infer_error!(
         op,
-        "Op: dim 0 of input `y` must equal dim 1 of input `x`, or one of them be 1: 4 ≠ 3",
+        "Op: input `x` of shape [2,3] and input `y` of shape [4] do not broadcast: dim 0 of input `y` must equal dim 1 of input `x`, or one of them be 1: \
+         4 ≠ 3",
         "[2,3];[4]"
     );
     let (outputs, constraints) = op.infer("[n];[m]").unwrap();
