@@ -236,7 +236,7 @@ impl OnnxModel {
             true => all.into_iter().map(|(_, output)| output).collect::<Loaded<Vec<_>>>()?,
             // What is not asked for may be of any type.
             false => {
-                let mut find = |name: &String| {
+                let find = |name: &String| {
                     let at = all.iter().position(|(known, _)| known == name).with_context(|| {
                         let known: Vec<_> = all.iter().map(|(known, _)| format!("`{known}`")).collect();
                         format!("--output `{name}`: left to be named are {}", known.join(", "))
