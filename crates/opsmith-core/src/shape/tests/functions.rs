@@ -185,7 +185,7 @@ fn a_failed_test_says_what_is_wrong() {
         message(&|| infer_error!(op, "no", "[2];[2]")),
         "Op([2];[2]): should fail with `no`, gives [2]"
     );
-    assert!(message(&|| infer_ok!(op, "[2];[3]", "[2]")).contains("fails with `Op: dim 0 of input `y`"));
+    assert!(message(&|| infer_ok!(op, "[2];[3]", "[2]")).contains("fails with `Op: input `x` of shape [2]"));
     assert!(message(&|| infer_ok!(op, "[2];[2", "[2]")).contains("expected `,`, found the end"));
     assert!(message(&|| infer_ok!(op, "[2];[2];[2]", "[2]")).contains("1 shapes more than inputs"));
 }
