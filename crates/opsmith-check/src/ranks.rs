@@ -138,7 +138,8 @@ fn linked(ranks: Vec<usize>, response: &str, ints: &[Option<i64>]) -> Pattern {
     Pattern { ranks, dims, sizes }
 }
 
-/// Combinations of ranks from 0 to `largest` of inputs of these names: those in which all are equal, then the others by their sum.
+/// Combinations of ranks from 0 to `largest` of inputs of these names: those in which all are equal, then those in which gradients have the
+/// ranks of what they are of, then the others, each by their sum.
 ///
 /// Of more inputs than can be tried freely, as gradients of higher orders have, those that are gradients of one thing have one rank, and
 /// what is saved has; where that are still too many, all have.
@@ -146,7 +147,7 @@ fn combinations(names: &[&str], largest: usize) -> Vec<Vec<usize>> {
     let each: Vec<usize> = (0..names.len()).collect();
     let place = |name: &str| names.iter().position(|other| stem(other) == stem(name)).unwrap_or_default();
     let of_stems: Vec<usize> = names.iter().map(|name| place(name)).collect();
-    let tied = [each, of_stems, vec![0; names.len()]];
+    let tied = [each, of_stems.clone(), vec![0; names.len()]];
     let is_few = |ties: &&Vec<usize>| {
         let free = ties.iter().enumerate().filter(|(input, tie)| input == *tie).count();
         (largest + 1).checked_pow(free as u32).is_some_and(|count| count <= 1 << 14)
@@ -161,7 +162,9 @@ fn combinations(names: &[&str], largest: usize) -> Vec<Vec<usize>> {
         all = all.into_iter().flat_map(longer).collect();
     }
     let is_mixed = |ranks: &Vec<usize>| ranks.windows(2).any(|pair| pair[0] != pair[1]);
-    all.sort_by_key(|ranks| (is_mixed(ranks), ranks.iter().sum::<usize>()));
+    let differs =
+        |ranks: &Vec<usize>| ranks.iter().zip(&of_stems).any(|(rank, &place)| *rank != ranks[place]);
+    all.sort_by_key(|ranks| (is_mixed(ranks), differs(ranks), ranks.iter().sum::<usize>()));
     all.truncate(MOST);
     all
 }
@@ -203,6 +206,14 @@ mod tests {
         let two = combinations(&["x", "y"], LARGEST);
         assert_eq!((&two[3], &two[4], two.len()), (&vec![3, 3], &vec![0, 1], 16));
         assert_eq!(combinations(&["a", "b", "c", "d", "e", "f", "g", "h", "i"], LARGEST).len(), 4);
+    }
+
+    #[test]
+    fn gradients_are_first_tried_with_the_ranks_of_what_they_are_of() {
+        let names = ["x", "y", "z_grad", "x_grad_grad", "y_grad_grad"];
+        let all = combinations(&names, LARGEST);
+        assert_eq!(all.len(), MOST);
+        assert!(all.contains(&vec![2, 2, 1, 2, 2]) && all.contains(&vec![2, 0, 3, 2, 0]));
     }
 
     #[test]

@@ -168,6 +168,12 @@ def test_names_of_dims_go_through() -> None:
     onnx.checker.check_model(made, full_check=True)
     inferred = onnx.shape_inference.infer_shapes(made, check_type=True, strict_mode=True)
     assert [dim.dim_param for dim in inferred.graph.output[0].type.tensor_type.shape.dim] == ["n", "m"]
+    # Nothing follows from what an op in front gives that ONNX does not know, and that is no error.
+    nodes = [helper.make_node("Other", ["x"], ["y"], domain="strangers"), node]
+    made = model(nodes, infos[:1], [info("z", "float32", [None, None])], "distances")
+    made.opset_import.append(helper.make_opsetid("strangers", 1))
+    for strict in (False, True):
+        onnx.shape_inference.infer_shapes(made, check_type=True, strict_mode=strict)
 
 
 def test_shapes_that_depend_on_attributes() -> None:
@@ -179,6 +185,21 @@ def test_shapes_that_depend_on_attributes() -> None:
     assert dims(one) == [[1, "n"]]
     (z,) = one.run(None, {"x": np.ones((4, 3))})
     assert z.dtype == np.int32 and z.tolist() == [[4, 4, 4]]
+
+
+def test_unknown_dims_of_two_libraries_are_not_the_same() -> None:
+    """ONNX Runtime uses the memory of one output for another whose dims have equal names."""
+    nodes = [
+        helper.make_node("Gelu", ["x"], ["a"], domain="activations"),
+        helper.make_node("ReduceSum", ["a"], ["total"]),
+        helper.make_node("Tanh", ["y"], ["b"], domain="opsmith"),
+    ]
+    infos = [info("x", "float32", [None, 2]), info("y", "float32", [None, 2])]
+    made = model(nodes, infos, [info("total", "float32"), info("b", "float32")], "activations")
+    made.opset_import.append(helper.make_opsetid("opsmith", 1))
+    one = session(made, "activations", "opsmith_ops")
+    y = np.ones((50, 2), np.float32)
+    np.testing.assert_allclose(one.run(["b"], {"x": np.ones((2, 2), np.float32), "y": y})[0], np.tanh(y))
 
 
 def test_sizes_that_the_data_decide() -> None:

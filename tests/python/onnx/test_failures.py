@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 import textwrap
@@ -257,3 +258,27 @@ def test_a_session_outlives_its_options_and_the_library_its_sessions() -> None:
     command = [sys.executable, "-c", textwrap.dedent(program), here]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert (finished.returncode, finished.stdout) == (0, "done\n"), finished.stderr[-3000:]
+
+
+def test_sessions_leave_nothing_behind() -> None:
+    """Neither one that runs nor one that fails to load."""
+    library = load("distances")
+    node = opsmith.onnx.node(library, "pairwise_manhattan_distance", ["x", "y"], ["z"])
+    infos = [info(name, "float32", ["n", 3]) for name in "xy"]
+    good = model([node], infos, [info("z", "float32")], "distances")
+    bad = model([node], [info(name, "int32", ["n", 3]) for name in "xy"], [info("z", "int32")], "distances")
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    def use() -> None:
+        session(good, "distances").run(None, {name: np.ones((4, 3), np.float32) for name in "xy"})
+        with pytest.raises(Exception, match="PairwiseManhattanDistance"):
+            session(bad, "distances")
+
+    for _ in range(50):
+        use()
+    before = resident()
+    for _ in range(200):
+        use()
+    assert resident() - before < 4 << 20

@@ -21,7 +21,9 @@ import opsmith
 import pytest
 import torch
 from conftest import library_path
-from models import session
+from models import info, session
+from models import model as made_of
+from onnx import helper
 from test_export import DISTANCES, OPS, REDUCTIONS, Model, exported
 
 SERVER = Path(os.environ.get("OPSMITH_SERVER", Path(__file__).parents[3] / "target" / "debug" / "serve"))
@@ -177,6 +179,24 @@ def test_an_output_may_be_an_input(tmp_path: Path) -> None:
     assert server.end() == 0
 
 
+def test_outputs_of_other_types_need_not_be_asked_for(tmp_path: Path) -> None:
+    """Of any rank and with text among its outputs, as exported classifiers have them."""
+    nodes = [
+        helper.make_node("Identity", ["x"], ["y"]),
+        helper.make_node("StringNormalizer", ["words"], ["s"], case_change_action="UPPER"),
+    ]
+    words = helper.make_tensor("words", onnx.TensorProto.STRING, [2], [b"a", b"b"])
+    outputs = [info("y", "float32"), info("s", "string", [2])]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(made_of(nodes, [info("x", "float32")], outputs, "distances", [words]).SerializeToString())
+    one = Server(path, "--output", "y", "--linger", "0")
+    try:
+        for x in ([[1.0, 2.0]], [[[3.0]]], 4.0):
+            assert one.run(x=x) == (200, {"outputs": {"y": x}})
+    finally:
+        one.end()
+
+
 def test_what_cannot_be_served_is_an_error_at_the_start(model: Path, tmp_path: Path) -> None:
     value = onnx.helper.make_tensor("value", 1, [1, 3], [1, 2, 3])
     none = saved(
@@ -198,12 +218,12 @@ def test_what_cannot_be_served_is_an_error_at_the_start(model: Path, tmp_path: P
             "--runtime",
             str(RUNTIME),
         ],
-        "has no output `y`": [*plain, str(RUNTIME), "--output", "y"],
+        "--output `y`: left to be named are `": [*plain, str(RUNTIME), "--output", "y"],
         "cut.onnx": [str(SERVER), str(cut), "--runtime", str(RUNTIME)],
         "the model has no inputs": [str(SERVER), str(none), "--runtime", str(RUNTIME)],
     }
     for text, command in commands.items():
         libraries = [option for name in FILES for option in ("--library", str(library_path(name)))]
-        given = libraries if text in ("has no output `y`", "cut.onnx") else []
+        given = libraries if text in ("--output `y`: left to be named are `", "cut.onnx") else []
         done = subprocess.run([*command, *given], capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 1 and text in done.stderr, (text, done.stderr)
