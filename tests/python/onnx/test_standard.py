@@ -23,6 +23,7 @@ def _module(name: str) -> Any:
     sys.modules[spec.name] = module
     own, sys.modules["table"] = sys.modules.get("table"), sys.modules.get("standard_table", module)
     spec.loader.exec_module(module)
+    del sys.modules["table"]
     if own is not None:
         sys.modules["table"] = own
     return module
