@@ -4,6 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
+use opsmith_core::def::find_op;
 use opsmith_core::{Code, Error};
 use opsmith_runtime::Library;
 use serde_json::Value;
@@ -24,20 +25,40 @@ pub(crate) struct LibraryFile {
     pub(crate) definitions: Definitions,
 }
 
-/// Reads a library or a file of definitions. A library is loaded into this process, and its ops are explained if that is asked for.
+/// Reads a library or a file of definitions, or only the op of a name. A library is loaded into this process, and its ops are explained
+/// if that is asked for.
 ///
 /// # Errors
-/// What is wrong with the file.
-pub(crate) fn read(path: &Path, is_explained: bool) -> Result<LibraryFile> {
+/// What is wrong with the file, or that it has no such op.
+pub(crate) fn read(path: &Path, op: Option<&str>, is_explained: bool) -> Result<LibraryFile> {
     if is_json(path)? {
-        return from_text(path, &read_text(path)?);
+        let mut file = from_text(path, &read_text(path)?)?;
+        file.keep_only(op)?;
+        return Ok(file);
     }
     let library = Library::open(path).map_err(told)?;
-    let mut json = from_json_text(path, library.description())?;
+    let mut file = from_text(path, library.description())?;
+    file.keep_only(op)?;
     if is_explained {
-        explain(&library, &mut json)?;
+        explain(&library, &mut file.json)?;
+        file = from_json(path, file.json)?;
     }
-    from_json(path, json)
+    Ok(file)
+}
+
+impl LibraryFile {
+    /// Drops all ops but the one of this name, if there is one.
+    fn keep_only(&mut self, name: Option<&str>) -> Result<()> {
+        let Some(name) = name else { return Ok(()) };
+        let ops = &mut self.definitions.ops;
+        let found = find_op(&self.definitions.name, name, ops.iter().map(|op| &op.signature));
+        let index = found.map_err(told)?;
+        *ops = vec![ops.swap_remove(index)];
+        if let Value::Array(list) = &mut self.json["ops"] {
+            *list = vec![list.swap_remove(index)];
+        }
+        Ok(())
+    }
 }
 
 /// Adds to each op whose kernel is written once what it is made of: `formula`, `cuda_source` and `vectors`. An op whose

@@ -4,9 +4,7 @@ mod page;
 
 use std::path::PathBuf;
 
-use anyhow::{Result, anyhow, bail};
-use opsmith_core::def::find_op;
-use serde_json::Value;
+use anyhow::{Result, bail};
 
 use crate::Outcome;
 use crate::definitions::Op;
@@ -44,10 +42,7 @@ pub(crate) struct Options {
 
 /// Reads the library and prints what was asked for.
 pub(crate) fn inspect(options: &Options) -> Result<Outcome> {
-    let mut source = read(&options.library, !options.definitions)?;
-    if let Some(name) = &options.op {
-        keep_only(&mut source, name)?;
-    }
+    let source = read(&options.library, options.op.as_deref(), !options.definitions)?;
     let text = if options.json || options.definitions {
         format!("{:#}\n", source.json)
     } else if options.cuda {
@@ -57,18 +52,6 @@ pub(crate) fn inspect(options: &Options) -> Result<Outcome> {
     };
     print(&text)?;
     Ok(Outcome::Good)
-}
-
-/// Drops all ops but one.
-fn keep_only(source: &mut LibraryFile, name: &str) -> Result<()> {
-    let ops = &mut source.definitions.ops;
-    let found = find_op(&source.definitions.name, name, ops.iter().map(|op| &op.signature));
-    let index = found.map_err(|error| anyhow!("{}", error.message()))?;
-    *ops = vec![ops.swap_remove(index)];
-    if let Value::Array(list) = &mut source.json["ops"] {
-        *list = vec![list.swap_remove(index)];
-    }
-    Ok(())
 }
 
 /// The CUDA source of each op that has one.
