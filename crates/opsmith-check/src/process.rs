@@ -133,11 +133,7 @@ impl Running {
         let said = self.said.take().and_then(|said| said.join().ok()).unwrap_or_default();
         let said = if said.is_empty() { said } else { format!(": {said}") };
         let how = match status {
-            // A derived gradient of a long body is long itself, and derived at its first call.
-            _ if hung => format!(
-                "was not done within {} s; if it is a gradient of a high order, a body may have fewer: `orders = 2`",
-                limit.as_secs()
-            ),
+            _ if hung => format!("was not done within {} s", limit.as_secs()),
             Ok(status) => format!("{}{said}", describe(status)),
             Err(error) => format!("was lost: {error}"),
         };

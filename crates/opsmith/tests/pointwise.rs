@@ -343,6 +343,11 @@ fn what_does_not_fit_is_told() {
         error.message(),
         "Both: input `x` of shape [2] and input `y` of shape [3] do not broadcast: dim 0 of input `y` must equal dim 0 of input `x`, or one of them be 1: 3 ≠ 2"
     );
+    let error = call::<lltm_cell>().input(&two).input(&two).input(&three).input(&two).run().unwrap_err();
+    assert_eq!(
+        error.message(),
+        "LltmCell: shape [2] and input `g2` of shape [3] do not broadcast: dim 0 of input `g2` must equal dim 0 of shape [2], or one of them be 1: 3 ≠ 2"
+    );
     let error = gradient::<gelu>(1).input(&two).input(&three).run().unwrap_err();
     assert_eq!(error.message(), "GeluGrad: dim 0 of input `y_grad` must equal dim 0 of input `x`: 3 ≠ 2");
     let error = call::<gelu>().input(&array![1, 2]).run().unwrap_err();

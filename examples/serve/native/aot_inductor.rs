@@ -166,11 +166,14 @@ impl Model {
     fn load(package: &str) -> Outcome<Model> {
         let package = std::fs::read(package)?;
         // Only a file can be opened as a library; once it is, it needs no name.
+        let object = shared_object(&package)?;
         let file = std::env::temp_dir().join(format!("aot-inductor-{}.so", std::process::id()));
+        let name = file.to_str().ok_or("the folder for temporary files has no UTF-8 name")?;
         // A file that is there already is somebody else's.
-        let mut made = OpenOptions::new().write(true).create_new(true).mode(0o700).open(&file)?;
-        let library = match made.write_all(&shared_object(&package)?) {
-            Ok(()) => Library::open(file.to_str().ok_or("the folder for temporary files has no UTF-8 name")?),
+        let made = OpenOptions::new().write(true).create_new(true).mode(0o700).open(&file);
+        let mut made = made.map_err(|error| format!("{name}: {error}"))?;
+        let library = match made.write_all(&object) {
+            Ok(()) => Library::open(name),
             Err(error) => Err(error.into()),
         };
         std::fs::remove_file(&file)?;

@@ -179,15 +179,24 @@ impl Server {
             }
         };
         let kind = if answer == Format::Json { JSON } else { SAFETENSORS };
-        Ok(ok(kind, taken_within(bytes, self.limits.read_time, head.extensions.get())))
+        Ok(ok(kind, self.taken_in_time(bytes, head.extensions.get())))
+    }
+
+    /// The bytes of an answer, which ends its connection unless all have been taken in time. The system looks only at whether some are.
+    fn taken_in_time(&self, bytes: Bytes, connection: Option<&Connection>) -> Bytes {
+        let Some(task) = connection.and_then(|connection| connection.get()).cloned() else { return bytes };
+        let (time, metrics) = (self.limits.read_time, self.metrics.clone());
+        let timer = tokio::spawn(async move {
+            sleep(time).await;
+            metrics.cut();
+            task.abort();
+        });
+        Bytes::from_owner(Timed { bytes, timer })
     }
 }
 
 /// The task of a connection, once it runs.
 pub(crate) type Connection = Arc<OnceLock<AbortHandle>>;
-
-/// The most bytes that the system takes off the server's hands at once.
-const AT_ONCE: usize = 16 << 10;
 
 /// The bytes of an answer, with the task that ends its connection when its time is over.
 struct Timed {
@@ -205,19 +214,6 @@ impl Drop for Timed {
     fn drop(&mut self) {
         self.timer.abort();
     }
-}
-
-/// The bytes of an answer, which ends its connection unless all have been taken in this time. The system looks only at whether some are.
-fn taken_within(bytes: Bytes, time: Duration, connection: Option<&Connection>) -> Bytes {
-    let Some(task) = connection.and_then(|connection| connection.get()).cloned() else { return bytes };
-    if bytes.len() <= AT_ONCE {
-        return bytes;
-    }
-    let timer = tokio::spawn(async move {
-        sleep(time).await;
-        task.abort();
-    });
-    Bytes::from_owner(Timed { bytes, timer })
 }
 
 /// What the body is, by its headers.
@@ -238,11 +234,19 @@ fn format_of(headers: &HeaderMap) -> Result<Format, Refusal> {
     }
 }
 
-/// The first format that the client says it takes; none where it takes any, or neither.
+/// The first format that the client says it takes; none where that is any, or neither.
 fn accepted(headers: &HeaderMap) -> Option<Format> {
-    let listed = headers.get(ACCEPT)?.to_str().ok()?;
-    let mut kinds = listed.split(',').map(|kind| kind.split(';').next().unwrap_or_default().trim());
-    kinds.find_map(|kind| if kind == "*/*" { Some(None) } else { named(kind).map(Some) }).flatten()
+    let all = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut parts = all.flat_map(|value| value.split(',')).map(|kind| kind.split(';').map(str::trim));
+    parts.find_map(|mut parts| {
+        let kind = parts.next().unwrap_or_default();
+        let is_refused = parts.any(|part| part == "q=0" || part.starts_with("q=0.0"));
+        match (is_refused, kind) {
+            (true, _) => None,
+            (false, "*/*" | "application/*") => Some(None),
+            (false, kind) => named(kind).map(Some),
+        }
+    })?
 }
 
 /// The format of a media type, whose letters may be of either case.

@@ -226,7 +226,7 @@ impl<'a> Reader<'a> {
             let value = Some(token).filter(|token| is_of_json(token)).and_then(T::read).ok_or_else(|| {
                 match self.at == self.text.len() {
                     true => Error::invalid_argument(format!(
-                        "the request ends at byte {}, within a list",
+                        "the request ends at byte {}, within an input",
                         self.at
                     )),
                     false => unread(dtype, token),

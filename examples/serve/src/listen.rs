@@ -72,12 +72,23 @@ pub(crate) async fn listen(server: Arc<Server>) -> Result<Instant> {
     drop(listener);
     // A connection that has read nothing would be closed at once.
     sleep(PAUSE).await;
-    let end = Instant::now() + limits.grace;
-    let in_time = timeout(limits.grace, graceful.shutdown()).await.is_ok();
-    // A connection without a whole head waits for nothing.
-    let left = usize::from(limits.concurrency) - server.room.available_permits();
-    ensure!(in_time || left == 0, "{left} requests were not answered after {:?}", limits.grace);
-    Ok(end)
+    let begun = Instant::now();
+    let left = || usize::from(limits.concurrency) - server.room.available_permits();
+    let shutdown = graceful.shutdown();
+    tokio::pin!(shutdown);
+    // A head that has begun has as long as a body; what then is not there is no request.
+    let mut is_done = timeout(limits.grace.min(limits.read_time), &mut shutdown).await.is_ok();
+    while !is_done && left() > 0 {
+        ensure!(
+            begun.elapsed() < limits.grace,
+            "{} requests were not answered after {:?}",
+            left(),
+            limits.grace
+        );
+        is_done = timeout(PAUSE, &mut shutdown).await.is_ok();
+    }
+    // Workers without requests need a moment to end.
+    Ok((begun + limits.grace).max(Instant::now() + 10 * PAUSE))
 }
 
 type Accepted = (TcpStream, OwnedSemaphorePermit);

@@ -18,6 +18,8 @@ pub(crate) struct Metrics {
     nanoseconds: AtomicU64,
     runs: AtomicU64,
     batched: AtomicU64,
+    /// Answers whose connection ended since they were not taken in time.
+    cut: AtomicU64,
     /// Requests that are read or computed.
     pub(crate) active: AtomicUsize,
     /// Connections that are open.
@@ -62,6 +64,11 @@ impl Metrics {
         self.batched.fetch_add(requests as u64, Ordering::Relaxed);
     }
 
+    /// An answer that was not taken in time.
+    pub(crate) fn cut(&self) {
+        self.cut.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// All of it.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
@@ -101,6 +108,12 @@ impl Metrics {
             &one(count(&self.runs)),
         );
         family("serve_run_requests_total", "counter", "Requests in these runs.", &one(count(&self.batched)));
+        family(
+            "serve_answers_cut_total",
+            "counter",
+            "Answers that were not taken in time.",
+            &one(count(&self.cut)),
+        );
         family("serve_active_requests", "gauge", "Requests read or computed.", &one(now(&self.active)));
         family("serve_connections", "gauge", "Connections.", &one(now(&self.connections)));
         if let Some(bytes) = resident() {

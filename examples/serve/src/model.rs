@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use opsmith_core::def::did_you_mean;
 use opsmith_core::{Code, DType, Error, Result, Shape, bail};
 use opsmith_runtime::{Graph, Library, Operation, Output, Session, SourceLine, Tensor};
 
@@ -150,16 +151,13 @@ fn needed(graph: &Graph, outputs: &[Output]) -> Vec<Operation> {
 /// What is wrong with its file, and which option would help.
 fn load(options: &Options, libraries: &[Library]) -> Result<Graph> {
     Graph::load(&options.model, libraries).map_err(|error| {
-        let (code, message) = (error.code(), error.message());
-        let lacks_library = message.contains("needs the library");
-        match code {
-            Code::DataLoss => {
-                let what = "no graph of the engine; for a model of ONNX give --runtime";
-                Error::new(code, format!("{}: {what}: {message}", options.model.display()))
-            }
-            Code::NotFound if lacks_library => Error::new(code, format!("{message}, by --library")),
-            _ => error,
-        }
+        let hint = match error.code() {
+            Code::DataLoss => "; if it is a model of ONNX, give --runtime",
+            // The file is there.
+            Code::NotFound => ", by --library",
+            _ => return error,
+        };
+        Error::new(error.code(), format!("{}{hint}", error.message()))
     })
 }
 
@@ -175,14 +173,16 @@ fn likely(graph: &Graph) -> String {
         }
     }
     let is_named = |operation: &&Operation| {
-        let own = operation.name().rsplit('/').next().unwrap_or_default();
-        let rest = own.strip_prefix(operation.kind());
-        let is_counted = rest
-            .is_some_and(|rest| rest.trim_start_matches(|c: char| c == '_' || c.is_ascii_digit()).is_empty());
-        fed.contains(operation.name())
-            && operation.kind() != "Placeholder"
-            && operation.num_outputs() > 0
-            && !is_counted
+        let (name, kind) = (operation.name(), operation.kind());
+        // Gradients are named after what they are of.
+        let mut scopes = name.split('/');
+        let is_derived = scopes.any(|scope| scope.starts_with("gradients") || scope.starts_with("jvp"));
+        let own = name.rsplit('/').next().unwrap_or_default();
+        let rest = own.strip_prefix(kind);
+        let is_counted =
+            rest.is_some_and(|rest| rest.trim_start_matches(|c: char| c == '_' || c.is_ascii_digit()).is_empty());
+        let is_there = fed.contains(name) && kind != "Placeholder" && operation.num_outputs() > 0;
+        is_there && !is_derived && !is_counted
     };
     let named = operations.iter().rev().filter(is_named).take(MOST);
     let named: Vec<String> = named.map(|operation| format!("`{}`", operation.name())).collect();
@@ -210,12 +210,12 @@ fn placeholders(needed: &[Operation]) -> Result<Vec<Output>> {
 /// `InvalidArgument` for a name that no input has.
 pub(crate) fn position(inputs: &[Argument], name: &str) -> Result<usize> {
     inputs.iter().position(|input| input.name == name).ok_or_else(|| {
-        let known: Vec<String> = inputs.iter().take(8).map(|input| format!("`{}`", input.name)).collect();
-        Error::invalid_argument(format!(
-            "the model has no input `{}`, only {}",
-            short(name),
-            known.join(", ")
-        ))
+        const MOST: usize = 8;
+        let hint = did_you_mean(name, inputs.iter().map(|input| input.name.as_str()));
+        let known: Vec<String> = inputs.iter().take(MOST).map(|input| format!("`{}`", input.name)).collect();
+        let more = if inputs.len() > MOST { ", …" } else { "" };
+        let text = format!("the model has no input `{}`{hint}; it has {}{more}", short(name), known.join(", "));
+        Error::invalid_argument(text)
     })
 }
 

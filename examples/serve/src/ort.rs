@@ -211,16 +211,12 @@ impl OnnxModel {
             libraries.push(text(&path)?);
         }
         let model = text(&options.model)?;
-        // Without the setting, or with one that is none, ONNX Runtime has its own: a thread for each core that it finds.
-        let threads = std::env::var("OPSMITH_NUM_THREADS").ok().and_then(|text| text.parse().ok());
-        let threads = threads.filter(|count| (1..=256).contains(count));
         // SAFETY: texts are C strings, what is passed on was made by these functions and is not freed, and outcomes are used once.
         let (session, memory) = unsafe {
             let env = api.made(|made| (api.create_env())(2, c"serve".as_ptr(), made))?;
             let own = api.made(|made| (api.create_options())(made))?;
-            if let Some(threads) = threads {
-                api.check((api.set_threads())(own, threads))?;
-            }
+            // As many as the engine would have: fewer than ONNX Runtime takes by itself where a container is limited.
+            api.check((api.set_threads())(own, opsmith_threads::num_threads() as c_int))?;
             for library in &libraries {
                 api.check((api.register_library())(own, library.as_ptr()))?;
             }
@@ -235,16 +231,7 @@ impl OnnxModel {
         let outputs = match options.output.is_empty() {
             true => all.into_iter().map(|(_, output)| output).collect::<Loaded<Vec<_>>>()?,
             // What is not asked for may be of any type.
-            false => {
-                let find = |name: &String| {
-                    let at = all.iter().position(|(known, _)| known == name).with_context(|| {
-                        let known: Vec<_> = all.iter().map(|(known, _)| format!("`{known}`")).collect();
-                        format!("--output `{name}`: left to be named are {}", known.join(", "))
-                    })?;
-                    all.swap_remove(at).1
-                };
-                options.output.iter().map(find).collect::<Loaded<_>>()?
-            }
+            false => options.output.iter().map(|name| taken(&mut all, name)).collect::<Loaded<_>>()?,
         };
         if options.free_rows {
             check_rows(&inputs)?;
@@ -357,6 +344,15 @@ fn unopened(options: &Options, error: &Error) -> anyhow::Error {
     };
     let what = "cannot be opened as a model of ONNX, which --runtime says that it is,";
     anyhow!("{path}: {what} {given}: {}{hint}", error.message())
+}
+
+/// The output of a name, which is left without what it is.
+fn taken(all: &mut Named, name: &str) -> Loaded<Argument> {
+    let known = || all.iter().map(|(known, _)| format!("`{known}`")).collect::<Vec<_>>().join(", ");
+    let found = all.iter().position(|(known, _)| known == name);
+    let at = found.with_context(|| format!("--output: the model has no output `{name}`, only {}", known()))?;
+    let twice = Err(anyhow!("--output `{name}` is given twice"));
+    std::mem::replace(&mut all[at].1, twice)
 }
 
 /// That tensors have any number of rows, as those of several requests together do.

@@ -218,12 +218,12 @@ def test_what_cannot_be_served_is_an_error_at_the_start(model: Path, tmp_path: P
             "--runtime",
             str(RUNTIME),
         ],
-        "--output `y`: left to be named are `": [*plain, str(RUNTIME), "--output", "y"],
+        "the model has no output `y`, only `": [*plain, str(RUNTIME), "--output", "y"],
         "cut.onnx": [str(SERVER), str(cut), "--runtime", str(RUNTIME)],
         "the model has no inputs": [str(SERVER), str(none), "--runtime", str(RUNTIME)],
     }
     for text, command in commands.items():
         libraries = [option for name in FILES for option in ("--library", str(library_path(name)))]
-        given = libraries if text in ("--output `y`: left to be named are `", "cut.onnx") else []
+        given = libraries if text in ("the model has no output `y`, only `", "cut.onnx") else []
         done = subprocess.run([*command, *given], capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 1 and text in done.stderr, (text, done.stderr)

@@ -211,7 +211,7 @@ impl<'a> Unifier<'a> {
             }),
             None => {
                 def.check(&value).map_err(|wrong| match value {
-                    AttrValue::Type(_) => {
+                    AttrValue::Type(dtype) if dtype != DType::String => {
                         self.wrong(source, format_args!("{}, but {}; cast it", what(), wrong.must))
                     }
                     _ => self.wrong(source, format_args!("{}, but {} {}", what(), def.name, wrong.must)),

@@ -25,11 +25,11 @@ use super::{spec, tensor};
 /// `context` must be a live inference for a node of the op.
 pub(super) unsafe fn infer(
     api: Api,
-    op: &Op,
+    (library, op): (&'static str, &Op),
     context: *mut ShapeContext,
     may_tell: &dyn Fn(usize) -> bool,
 ) -> Result<()> {
-    let inference = Inference { api, context };
+    let inference = Inference { api, context, library };
     let signature = op.signature();
     let (mut given, mut unknown) = attrs::read_known(signature, &OfShapes { api, context });
     let inputs = inference.inputs()?;
@@ -99,6 +99,7 @@ fn stand_in(ty: AttrType) -> Option<AttrValue> {
 struct Inference {
     api: Api,
     context: *mut ShapeContext,
+    library: &'static str,
 }
 
 // In what follows the context is lent by ONNX Runtime, what is asked for is a local, and outcomes are used once.
@@ -137,6 +138,18 @@ impl Inference {
         (0..count).map(read).collect()
     }
 
+    /// The name of a dim that has no size: equal names are equal sizes, so one of which nothing is known gets a name of its own. Each
+    /// library counts for itself.
+    fn name(&self, dim: &Dim) -> CString {
+        static UNKNOWN: AtomicU64 = AtomicU64::new(0);
+        let text = match dim {
+            Dim::Known(_) => String::new(),
+            Dim::Unknown => format!("{}_unknown_{}", self.library, UNKNOWN.fetch_add(1, Ordering::Relaxed)),
+            Dim::Expr(expr) => expr.to_string(),
+        };
+        CString::new(text).unwrap_or_default()
+    }
+
     fn set_output(&self, index: usize, dtype: DType, shape: &Shape) -> Result<()> {
         let api = self.api;
         let (Some(dims), Some(code)) = (shape.dims(), dtype.to_onnx()) else { return Ok(()) };
@@ -144,7 +157,7 @@ impl Inference {
             .iter()
             .map(|dim| dim.value().and_then(|size| i64::try_from(size).ok()).unwrap_or(-1))
             .collect();
-        let names: Vec<CString> = dims.iter().map(name).collect();
+        let names: Vec<CString> = dims.iter().map(|dim| self.name(dim)).collect();
         let pointers: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
         let mut info = null_mut();
         // SAFETY: as above; the description is ours, and copied.
@@ -163,14 +176,3 @@ impl Inference {
     }
 }
 
-/// The name of a dim that has no size: equal names are equal sizes, so one of which nothing is known gets a name of its own. Other
-/// libraries in the process count for themselves: the counter's address tells them apart.
-fn name(dim: &Dim) -> CString {
-    static UNKNOWN: AtomicU64 = AtomicU64::new(0);
-    let text = match dim {
-        Dim::Known(_) => String::new(),
-        Dim::Unknown => format!("unknown_{:p}_{}", &UNKNOWN, UNKNOWN.fetch_add(1, Ordering::Relaxed)),
-        Dim::Expr(expr) => expr.to_string(),
-    };
-    CString::new(text).unwrap_or_default()
-}

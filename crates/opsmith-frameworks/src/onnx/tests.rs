@@ -26,7 +26,7 @@ fn a_card_has_the_op_once_more_behind_the_cpus() {
     let def = def.output("y: T").kernel(KernelDef::cpu::<Nothing>()).kernel(on_card);
     let op: &Op = Box::leak(Box::new(def.build().unwrap()));
     let known = |on_card| -> Vec<(bool, c_int, c_int)> {
-        let all = CustomOp::all_of(Api::played(32, &[]), op, on_card).unwrap().unwrap();
+        let all = CustomOp::all_of(Api::played(32, &[]), "played", op, on_card).unwrap().unwrap();
         let tell = |custom: &CustomOp| {
             let (facts, op) = (facts(), std::ptr::from_ref(custom).cast());
             // SAFETY: it is one of ours, and the name of a provider a C string.

@@ -101,6 +101,7 @@ impl Graph {
 
     /// The nodes without which these outputs cannot be made again: what they read, and what variables among these begin with.
     pub(crate) fn needed_by(&self, outputs: &[&Output]) -> Result<HashSet<NodeId>> {
+        ensure!(!outputs.is_empty(), InvalidArgument, "name at least one output that is to be computed");
         self.check_own("the output", &[outputs])?;
         let mut left: Vec<NodeId> = outputs.iter().map(|output| output.endpoint().node).collect();
         let mut needed = HashSet::new();

@@ -52,7 +52,12 @@ impl Session {
         let mut values = Vec::new();
         for variable in &variables {
             let Some(value) = tensors.remove(variable.name()) else {
-                bail!(NotFound, "{}: has no value for variable `{}`", path.display(), variable.name());
+                bail!(
+                    NotFound,
+                    "{}: has no value for variable `{}`; save graph and values for the same outputs",
+                    path.display(),
+                    variable.name()
+                );
             };
             plan::check_fed(variable.output(), &value, "the value of variable")
                 .map_err(|error| error.within(path.display()))?;
@@ -64,7 +69,7 @@ impl Session {
         ensure!(
             left.is_empty(),
             InvalidArgument,
-            "{}: has a value for `{}`, which is no variable of the graph",
+            "{}: has a value for `{}`, which is no variable of the graph; save graph and values for the same outputs",
             path.display(),
             left[0]
         );

@@ -79,6 +79,19 @@ fn it_ends_in_time_whatever_is_left() {
 }
 
 #[test]
+fn half_a_head_is_no_request() {
+    let options = ["--linger", "0", "--grace", "30", "--read-time", "0.5"];
+    let mut server = Server::start(&distances("[?,3]"), &options);
+    let mut half = server.connect();
+    half.send(b"POST /run HTTP/1.1\r\nHost: ");
+    while server.metric("serve_connections") < 2.0 {}
+    let begun = Instant::now();
+    server.terminate();
+    assert_eq!(server.wait().code(), Some(0));
+    assert!(begun.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
 fn who_connects_at_the_last_moment_is_answered() {
     let mut server = Server::start(&distances("[?,3]"), &["--linger", "0.5"]);
     server.is_well();

@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use opsmith_runtime::{Adam, Optimizer, Tensor};
 use serde_json::json;
 
 use crate::client::{Client, Server};
@@ -88,7 +89,7 @@ fn a_connection_may_be_idle_for_longer_than_a_body_may_take() {
 /// A server that was asked for 20 MB, more than lies between the two, and who asked.
 fn asked_for_much(options: &[&str]) -> (Server, Client) {
     let model = graph("[?,1]", |graph, x| {
-        let row = graph.constant("row", opsmith_runtime::Tensor::from_slice(&[0_f32; 1000], &[1, 1000])?)?;
+        let row = graph.constant("row", Tensor::from_slice(&[0_f32; 1000], &[1, 1000])?)?;
         x + &row
     });
     let server = Server::start(&model, options);
@@ -146,7 +147,7 @@ fn no_more_is_done_at_a_time_than_the_limits_say() {
 #[test]
 fn an_answer_that_is_not_taken_has_its_share() {
     let model = graph("[?,1]", |graph, x| {
-        let row = graph.constant("row", opsmith_runtime::Tensor::from_slice(&[0_f32; 1000], &[1, 1000])?)?;
+        let row = graph.constant("row", Tensor::from_slice(&[0_f32; 1000], &[1, 1000])?)?;
         x + &row
     });
     let server = Server::start(&model, &["--read-time", "300", "--concurrency", "1"]);
@@ -241,4 +242,16 @@ fn limits_with_which_nothing_is_answered_are_refused() {
     }
     let said = Server::refusal(&model, &["--free-rows"]);
     assert!(said.contains("--free-rows is for a model of ONNX"), "{said}");
+}
+
+#[test]
+fn what_a_trained_graph_may_be_asked_for_is_told() {
+    let model = graph("[?,1]", |graph, x| {
+        let weight = graph.variable("weight", Tensor::from_slice(&[1_f32], &[1, 1])?)?;
+        x.matmul(weight.output())
+    });
+    let loss = model.output("y").unwrap().mean(&[0, 1]).unwrap();
+    Adam::default().minimize(&loss).unwrap();
+    let said = Server::refusal(&model, &["--output", "z"]);
+    assert!(said.contains("no node `z`") && said.contains("nodes with names of their own are `y`\n"), "{said}");
 }

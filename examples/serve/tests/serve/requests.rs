@@ -29,6 +29,16 @@ fn both_formats_give_what_a_session_gives() {
     let headers = ["content-type: Application/SafeTensors", "Accept: application/JSON"];
     let answer = server.request("POST", "/run", &headers, &body);
     assert!(answer.json()["outputs"]["y"][1][3].is_number());
+    for (accept, is_json) in [
+        ("text/html, application/safetensors;q=0.9, application/json;q=0.8", false),
+        ("application/json;q=0, */*", false),
+        ("*/*", false),
+        ("application/safetensors;q=0, application/json", true),
+    ] {
+        let headers = ["Content-Type: application/safetensors", &format!("Accept: {accept}")];
+        let answer = server.request("POST", "/run", &headers, &body);
+        assert_eq!(answer.head.contains("application/json"), is_json, "{accept}: {}", answer.head);
+    }
 
     let empty = server.run(&json!([]));
     assert_eq!((empty.status, empty.json()), (200, json!({"outputs": {"y": []}})));

@@ -196,9 +196,15 @@ impl InferenceContext<'_> {
                     let dims = (&a[i], &b[j]);
                     self.broadcast_dim(dims, |c| {
                         let (l, r) = (c.label(left), c.label(right));
+                        // What is no input has its shape for a name.
+                        let shown = |shape: &Shape| match shape.input() {
+                            Some(_) => format!("{} of shape {shape}", c.label(shape)),
+                            None => c.label(shape).to_string(),
+                        };
                         let text = format!(
-                            "{l} of shape {left} and {r} of shape {right} do not broadcast: dim {j} of {r} must equal dim {i} of {l}, or one of them \
-                             be 1"
+                            "{} and {} do not broadcast: dim {j} of {r} must equal dim {i} of {l}, or one of them be 1",
+                            shown(left),
+                            shown(right)
                         );
                         Must::of_input(right.input(), text)
                     })?
