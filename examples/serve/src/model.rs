@@ -179,8 +179,8 @@ fn likely(graph: &Graph) -> String {
         let is_derived = scopes.any(|scope| scope.starts_with("gradients") || scope.starts_with("jvp"));
         let own = name.rsplit('/').next().unwrap_or_default();
         let rest = own.strip_prefix(kind);
-        let is_counted =
-            rest.is_some_and(|rest| rest.trim_start_matches(|c: char| c == '_' || c.is_ascii_digit()).is_empty());
+        let is_counted = rest
+            .is_some_and(|rest| rest.trim_start_matches(|c: char| c == '_' || c.is_ascii_digit()).is_empty());
         let is_there = fed.contains(name) && kind != "Placeholder" && operation.num_outputs() > 0;
         is_there && !is_derived && !is_counted
     };
@@ -214,7 +214,8 @@ pub(crate) fn position(inputs: &[Argument], name: &str) -> Result<usize> {
         let hint = did_you_mean(name, inputs.iter().map(|input| input.name.as_str()));
         let known: Vec<String> = inputs.iter().take(MOST).map(|input| format!("`{}`", input.name)).collect();
         let more = if inputs.len() > MOST { ", …" } else { "" };
-        let text = format!("the model has no input `{}`{hint}; it has {}{more}", short(name), known.join(", "));
+        let text =
+            format!("the model has no input `{}`{hint}; it has {}{more}", short(name), known.join(", "));
         Error::invalid_argument(text)
     })
 }

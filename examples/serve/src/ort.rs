@@ -350,7 +350,8 @@ fn unopened(options: &Options, error: &Error) -> anyhow::Error {
 fn taken(all: &mut Named, name: &str) -> Loaded<Argument> {
     let known = || all.iter().map(|(known, _)| format!("`{known}`")).collect::<Vec<_>>().join(", ");
     let found = all.iter().position(|(known, _)| known == name);
-    let at = found.with_context(|| format!("--output: the model has no output `{name}`, only {}", known()))?;
+    let at =
+        found.with_context(|| format!("--output: the model has no output `{name}`, only {}", known()))?;
     let twice = Err(anyhow!("--output `{name}` is given twice"));
     std::mem::replace(&mut all[at].1, twice)
 }

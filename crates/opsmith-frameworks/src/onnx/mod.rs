@@ -74,7 +74,9 @@ impl Registration {
         // SAFETY: the name is a C string, which is copied; the ops are never freed.
         unsafe {
             api.check((api.create_domain())(name.as_ptr(), &mut domain))?;
-            for custom in ops.iter().filter_map(|op| CustomOp::all_of(api, library.name(), op, on_card).transpose()) {
+            for custom in
+                ops.iter().filter_map(|op| CustomOp::all_of(api, library.name(), op, on_card).transpose())
+            {
                 for custom in custom? {
                     api.check((api.domain_add())(
                         domain,
@@ -138,7 +140,12 @@ struct CustomOp {
 impl CustomOp {
     /// The op for each of its dtypes, those for cards last, if they are asked for: the first is asked about shapes. Nothing where ONNX Runtime
     /// cannot have it.
-    fn all_of(api: Api, library: &'static str, op: &'static Op, on_card: bool) -> Result<Option<Vec<CustomOp>>> {
+    fn all_of(
+        api: Api,
+        library: &'static str,
+        op: &'static Op,
+        on_card: bool,
+    ) -> Result<Option<Vec<CustomOp>>> {
         let Ok(spec) = Spec::new(op) else { return Ok(None) };
         let (spec, name) = (Arc::new(spec), Arc::new(c_string(&op.signature().name)?));
         let custom = |(device, variant)| CustomOp {

@@ -253,5 +253,8 @@ fn what_a_trained_graph_may_be_asked_for_is_told() {
     let loss = model.output("y").unwrap().mean(&[0, 1]).unwrap();
     Adam::default().minimize(&loss).unwrap();
     let said = Server::refusal(&model, &["--output", "z"]);
-    assert!(said.contains("no node `z`") && said.contains("nodes with names of their own are `y`\n"), "{said}");
+    assert!(
+        said.contains("no node `z`") && said.contains("nodes with names of their own are `y`\n"),
+        "{said}"
+    );
 }
