@@ -65,9 +65,7 @@ class Graph:
         natives = [library._opsmith_loaded.native for library in given]
         return Graph(_native.Graph.load(path, natives))
 
-    def save(
-        self, path: str | os.PathLike[str], outputs: Output | Iterable[Output] | None = None
-    ) -> None:
+    def save(self, path: str | os.PathLike[str], outputs: Output | Iterable[Output] | None = None) -> None:
         """Write the graph to a file. Values of variables are not included: `Session.save` writes those.
 
             >>> graph.save("model.graph", outputs=y)

@@ -126,9 +126,7 @@ class Session:
         """Give every variable of the graph its initial value."""
         self._native.initialize()
 
-    def save(
-        self, path: str | os.PathLike[str], outputs: Output | Iterable[Output] | None = None
-    ) -> None:
+    def save(self, path: str | os.PathLike[str], outputs: Output | Iterable[Output] | None = None) -> None:
         """Write the values of all variables, those of optimisers included, to a safetensors file.
 
         - `outputs`: an output, or several. Then the file has only the variables that these need, for the

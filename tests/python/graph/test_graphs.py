@@ -302,7 +302,9 @@ def test_saved_drawn_and_traced(graph: Graph, distances: Library, tmp_path: Path
     opsmith.ops.sin(z)
     for outputs in (z, [z]):
         graph.save(path, outputs=outputs)
-        assert b"test_graphs" not in path.read_bytes() and distances.__file__.encode() not in path.read_bytes()
+        assert (
+            b"test_graphs" not in path.read_bytes() and distances.__file__.encode() not in path.read_bytes()
+        )
         assert Graph.load(path, distances).to_dot() == loaded.to_dot()
     with pytest.raises(opsmith.InvalidArgumentError, match="`outputs` must be outputs of the graph, got 'z'"):
         graph.save(path, outputs="z")

@@ -188,7 +188,9 @@ def test_outputs_of_other_types_need_not_be_asked_for(tmp_path: Path) -> None:
     words = helper.make_tensor("words", onnx.TensorProto.STRING, [2], [b"a", b"b"])
     outputs = [info("y", "float32"), info("s", "string", [2])]
     path = tmp_path / "model.onnx"
-    path.write_bytes(made_of(nodes, [info("x", "float32")], outputs, "distances", [words]).SerializeToString())
+    path.write_bytes(
+        made_of(nodes, [info("x", "float32")], outputs, "distances", [words]).SerializeToString()
+    )
     one = Server(path, "--output", "y", "--linger", "0")
     try:
         for x in ([[1.0, 2.0]], [[[3.0]]], 4.0):
