@@ -78,7 +78,7 @@ def shape_of(rng: np.random.Generator) -> tuple[int, ...]:
 
 
 def broadcast_with(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape drawn at random that broadcasts with another: some dims are 1, and some in front are left out."""
+    """A shape drawn at random that broadcasts with another: some dims are 1, and some in front are gone."""
     return tuple(1 if rng.random() < 0.3 else n for n in shape)[int(rng.integers(0, len(shape) + 1)) :]
 
 
