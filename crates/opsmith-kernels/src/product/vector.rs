@@ -123,8 +123,9 @@ impl<T: NdFloat> Kernel for Combination<'_, T> {
     }
 }
 
-/// How many sums of a scalar product there are side by side.
+/// How many sums of a scalar product there are side by side, and of a short one: there adding them up would take longer than they save.
 const LANES: usize = 64;
+const FEW_LANES: usize = 8;
 
 /// Adds the scalar products of `x` and each column of a matrix; those lie one after another.
 struct Products<'a, T> {
@@ -138,23 +139,30 @@ impl<T: NdFloat> Kernel for Products<'_, T> {
 
     #[inline(always)]
     fn run<I: Isa>(self) {
+        if self.x.len() < LANES { self.sums::<I, FEW_LANES>() } else { self.sums::<I, LANES>() }
+    }
+}
+
+impl<T: NdFloat> Products<'_, T> {
+    #[inline(always)]
+    fn sums<I: Isa, const COUNT: usize>(self) {
         let Products { x, m, y } = self;
         for column in 0..y.len() {
             // SAFETY: the columns of the matrix are dense, of as many numbers as `x` has.
             let numbers = unsafe {
                 std::slice::from_raw_parts(m.as_ptr().offset(m.strides()[1] * column as isize), x.len())
             };
-            let mut lanes = [T::zero(); LANES];
-            let ((xs, x_rest), (ms, m_rest)) = (x.as_chunks::<LANES>(), numbers.as_chunks::<LANES>());
+            let mut lanes = [T::zero(); COUNT];
+            let ((xs, x_rest), (ms, m_rest)) = (x.as_chunks::<COUNT>(), numbers.as_chunks::<COUNT>());
             for chunk in 0..xs.len().min(ms.len()) {
-                for lane in 0..LANES {
+                for lane in 0..COUNT {
                     lanes[lane] = fused::<I, T>(xs[chunk][lane], ms[chunk][lane], lanes[lane]);
                 }
             }
             for rest in 0..x_rest.len().min(m_rest.len()) {
                 lanes[rest] = fused::<I, T>(x_rest[rest], m_rest[rest], lanes[rest]);
             }
-            let mut half = LANES / 2;
+            let mut half = COUNT / 2;
             while half > 0 {
                 for lane in 0..half {
                     lanes[lane] += lanes[lane + half];
