@@ -240,7 +240,8 @@ fn accepted(headers: &HeaderMap) -> Option<Format> {
     let mut parts = all.flat_map(|value| value.split(',')).map(|kind| kind.split(';').map(str::trim));
     parts.find_map(|mut parts| {
         let kind = parts.next().unwrap_or_default();
-        let is_refused = parts.any(|part| part == "q=0" || part.starts_with("q=0.0"));
+        let quality = parts.find_map(|part| part.strip_prefix("q=")?.parse::<f32>().ok());
+        let is_refused = quality == Some(0.0);
         match (is_refused, kind) {
             (true, _) => None,
             (false, "*/*" | "application/*") => Some(None),

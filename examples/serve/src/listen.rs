@@ -63,10 +63,10 @@ pub(crate) async fn listen(server: Arc<Server>) -> Result<Instant> {
     }
     // Those whose clients think that they are connected, as the system knows them: the runtime may not have been told of all.
     let listener = listener.into_std()?;
+    // They may be more than the limit: their requests may have been sent.
     while let Ok((stream, _)) = listener.accept() {
-        let Ok(permit) = room.clone().try_acquire_owned() else { break };
         if let Ok(stream) = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)) {
-            serve(&server, &graceful, (stream, permit));
+            serve(&server, &graceful, (stream, None));
         }
     }
     drop(listener);
@@ -91,14 +91,14 @@ pub(crate) async fn listen(server: Arc<Server>) -> Result<Instant> {
     Ok((begun + limits.grace).max(Instant::now() + 10 * PAUSE))
 }
 
-type Accepted = (TcpStream, OwnedSemaphorePermit);
+type Accepted = (TcpStream, Option<OwnedSemaphorePermit>);
 
 /// The next connection, when there is room for one.
 async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> Accepted {
     loop {
         let Ok(permit) = room.clone().acquire_owned().await else { return std::future::pending().await };
         match listener.accept().await {
-            Ok((stream, _)) => return (stream, permit),
+            Ok((stream, _)) => return (stream, Some(permit)),
             // A client that is gone already is no reason to wait; that there are no more files is.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {

@@ -64,6 +64,9 @@ fn run(options: Options) -> Result<()> {
         options.runtime.is_some() || !options.free_rows,
         "--free-rows is for a model of ONNX, which needs --runtime; the ops of a graph say themselves whether rows are free"
     );
+    for (at, name) in options.output.iter().enumerate() {
+        ensure!(!options.output[..at].contains(name), "--output `{name}` is given twice");
+    }
     let is_onnx = options.model.extension().is_some_and(|extension| extension == "onnx");
     let model: Arc<dyn Model> = match &options.runtime {
         Some(runtime) => Arc::new(OnnxModel::open(runtime, &options)?),

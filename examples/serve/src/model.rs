@@ -153,8 +153,7 @@ fn load(options: &Options, libraries: &[Library]) -> Result<Graph> {
     Graph::load(&options.model, libraries).map_err(|error| {
         let hint = match error.code() {
             Code::DataLoss => "; if it is a model of ONNX, give --runtime",
-            // The file is there.
-            Code::NotFound => ", by --library",
+            Code::NotFound if error.message().contains("needs the library") => ", by --library",
             _ => return error,
         };
         Error::new(error.code(), format!("{}{hint}", error.message()))

@@ -32,6 +32,9 @@ struct Base {
     version: unsafe extern "C" fn() -> *const c_char,
 }
 
+/// The least grave of what ONNX Runtime writes to the standard error: answers have the errors of requests.
+const FATAL: c_int = 4;
+
 /// The version of the API that is asked for: that of release 1.17.
 const VERSION: u32 = 17;
 
@@ -213,7 +216,7 @@ impl OnnxModel {
         let model = text(&options.model)?;
         // SAFETY: texts are C strings, what is passed on was made by these functions and is not freed, and outcomes are used once.
         let (session, memory) = unsafe {
-            let env = api.made(|made| (api.create_env())(2, c"serve".as_ptr(), made))?;
+            let env = api.made(|made| (api.create_env())(FATAL, c"serve".as_ptr(), made))?;
             let own = api.made(|made| (api.create_options())(made))?;
             // As many as the engine would have: fewer than ONNX Runtime takes by itself where a container is limited.
             api.check((api.set_threads())(own, opsmith_threads::num_threads() as c_int))?;
@@ -346,14 +349,13 @@ fn unopened(options: &Options, error: &Error) -> anyhow::Error {
     anyhow!("{path}: {what} {given}: {}{hint}", error.message())
 }
 
-/// The output of a name, which is left without what it is.
+/// The output of a name, which is asked for once.
 fn taken(all: &mut Named, name: &str) -> Loaded<Argument> {
     let known = || all.iter().map(|(known, _)| format!("`{known}`")).collect::<Vec<_>>().join(", ");
     let found = all.iter().position(|(known, _)| known == name);
     let at =
         found.with_context(|| format!("--output: the model has no output `{name}`, only {}", known()))?;
-    let twice = Err(anyhow!("--output `{name}` is given twice"));
-    std::mem::replace(&mut all[at].1, twice)
+    all.swap_remove(at).1
 }
 
 /// That tensors have any number of rows, as those of several requests together do.

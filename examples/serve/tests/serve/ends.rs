@@ -79,6 +79,22 @@ fn it_ends_in_time_whatever_is_left() {
 }
 
 #[test]
+fn who_waits_for_a_connection_is_answered() {
+    let mut server = Server::start(&distances("[?,3]"), &["--linger", "0.3", "--connections", "1"]);
+    let mut first = server.connect();
+    assert_eq!(first.request("GET", "/health", &[], b"").unwrap().status, 200);
+    let body = json!({"inputs": {"x": [[1, 2, 3]]}}).to_string();
+    let head = format!("POST /run HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n\r\n", body.len());
+    let mut waiting: Vec<_> = (0..5).map(|_| server.connect()).collect();
+    waiting.iter_mut().for_each(|client| assert!(client.send(format!("{head}{body}").as_bytes())));
+    server.terminate();
+    for mut client in waiting {
+        assert_eq!(client.answer().expect("each request is answered").status, 200);
+    }
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
 fn half_a_head_is_no_request() {
     let options = ["--linger", "0", "--grace", "30", "--read-time", "0.5"];
     let mut server = Server::start(&distances("[?,3]"), &options);

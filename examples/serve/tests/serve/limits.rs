@@ -240,6 +240,8 @@ fn limits_with_which_nothing_is_answered_are_refused() {
         let said = Server::refusal(&model, &[option, value]);
         assert!(said.contains(expected) && said.contains(option), "{said}");
     }
+    let said = Server::refusal(&model, &["--output", "y"]);
+    assert!(said.contains("--output `y` is given twice"), "{said}");
     let said = Server::refusal(&model, &["--free-rows"]);
     assert!(said.contains("--free-rows is for a model of ONNX"), "{said}");
 }
