@@ -141,7 +141,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
         lambda: load("distances").pairwise_manhattan_distance(X, Y.isel(feature=[2, 1, 0])),
         "PairwiseManhattanDistance: `.` and `.` have different labels along `feature`",
     ),
-    "sizes that do not fit": (lambda: opsmith.ops.add(X, X.T), "Add: .* do not broadcast: dim 0 of input `y`"),
+    "sizes that do not fit": (
+        lambda: opsmith.ops.add(X, X.T),
+        "Add: .* do not broadcast: dim 0 of input `y`",
+    ),
     "a masked array": (
         lambda: opsmith.ops.add(X, np.ma.masked_greater(X.data, 0.5)),
         "Add: input `y` is a masked array",

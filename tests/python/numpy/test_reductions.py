@@ -140,7 +140,9 @@ def test_what_does_not_fit_is_told(reductions: opsmith.Library) -> None:
         reductions.norm(np.ones((2, 3)), axes=0)
     with pytest.raises(opsmith.InvalidArgumentError, match="int64"):
         reductions.softmax(np.ones((2, 3), "int64"))
-    with pytest.raises(opsmith.InvalidArgumentError, match="LayerNorm: .*: dim 0 of input `gamma` must equal"):
+    with pytest.raises(
+        opsmith.InvalidArgumentError, match=r"LayerNorm: .*: dim 0 of input `gamma` must equal"
+    ):
         reductions.layer_norm(np.ones((2, 3)), np.ones(4), np.ones(3))
 
 
