@@ -92,7 +92,6 @@ class Absent(torch.nn.Module):
         return second, torch.ops.activations.leaky_relu(x, slope=0.1 + 1e-12)
 
 
-@pytest.mark.skipif(int(ort.__version__.split(".")[1]) < 17, reason="too old for libraries")
 def test_absent_inputs_and_exact_attributes() -> None:
     x, y = torch.randn(4, 3, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64)
     made = exported(Absent(), x, y, y + 1, dims=None, libraries=(DISTANCES, load("activations")))

@@ -213,12 +213,10 @@ impl Graph {
         path: FilePath,
         outputs: Option<Vec<PyRef<'_, GraphOutput>>>,
     ) -> PyResult<()> {
-        let outputs = outputs.map(|outputs| all(&outputs));
-        py.detach(|| match &outputs {
+        save(py, outputs, |outputs| match outputs {
             None => self.graph.save(path.0),
-            Some(outputs) => self.graph.save_for(path.0, &outputs.iter().collect::<Vec<_>>()),
+            Some(outputs) => self.graph.save_for(path.0, outputs),
         })
-        .map_err(|error| to_python(py, &error))
     }
 
     fn to_dot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -233,6 +231,20 @@ impl Graph {
 /// The outputs that Python holds.
 fn all(outputs: &[PyRef<'_, GraphOutput>]) -> Vec<Output> {
     outputs.iter().map(|output| output.output.clone()).collect()
+}
+
+/// Saves everything, or what the outputs need that Python holds.
+fn save(
+    py: Python<'_>,
+    outputs: Option<Vec<PyRef<'_, GraphOutput>>>,
+    save: impl FnOnce(Option<&[&Output]>) -> Result<()> + Send,
+) -> PyResult<()> {
+    let outputs = outputs.map(|outputs| all(&outputs));
+    let saved = py.detach(|| {
+        let outputs: Option<Vec<&Output>> = outputs.as_ref().map(|outputs| outputs.iter().collect());
+        save(outputs.as_deref())
+    });
+    saved.map_err(|error| to_python(py, &error))
 }
 
 fn argument(input: &Bound<'_, PyAny>) -> PyResult<GraphArg> {

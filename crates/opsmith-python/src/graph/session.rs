@@ -6,7 +6,7 @@ use opsmith_runtime::{SessionOptions, Tensor};
 use pyo3::prelude::*;
 
 use super::tensors::{lent, to_array};
-use super::{Graph, GraphOperation, GraphOutput, all};
+use super::{Graph, GraphOperation, GraphOutput, all, save};
 use crate::errors::to_python;
 use crate::python_values::{FilePath, text_from_bytes};
 
@@ -75,12 +75,10 @@ impl GraphSession {
         path: FilePath,
         outputs: Option<Vec<PyRef<'_, GraphOutput>>>,
     ) -> PyResult<()> {
-        let outputs = outputs.map(|outputs| all(&outputs));
-        py.detach(|| match &outputs {
+        save(py, outputs, |outputs| match outputs {
             None => self.session.save(path.0),
-            Some(outputs) => self.session.save_for(path.0, &outputs.iter().collect::<Vec<_>>()),
+            Some(outputs) => self.session.save_for(path.0, outputs),
         })
-        .map_err(|error| to_python(py, &error))
     }
 
     fn restore(&self, py: Python<'_>, path: FilePath) -> PyResult<()> {
