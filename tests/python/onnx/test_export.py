@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import opsmith
 import opsmith.onnx
 import pytest
