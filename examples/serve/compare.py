@@ -1,7 +1,7 @@
-"""Compares the server with PyTorch behind FastAPI, on two workers of uvicorn: the same model, requests, load.
+"""Compares the server with FastAPI on two workers of uvicorn, each with ONNX Runtime and without: the same model, requests, load.
 
-Needs `fastapi`, `uvicorn` and `torch`, and `cargo build --release -p serve -p distances --example load`:
-`python compare.py --seconds 60 --runs 3`.
+Needs `fastapi`, `uvicorn`, `torch`, `onnx` and `onnxruntime`, and
+`cargo build --release -p serve -p distances --bins --lib --example load`: `python compare.py --seconds 60 --runs 3`.
 """
 
 from __future__ import annotations
@@ -18,20 +18,38 @@ import urllib.request
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnxruntime
 import opsmith
+import opsmith.onnx
+from onnx import TensorProto, helper, numpy_helper
 
 HERE = Path(__file__).parent
 BODY = json.dumps({"inputs": {"x": [[0.5 * k for k in range(8)] for _ in range(4)]}})
 
 
 def save_graph(path: Path, library: Path) -> None:
-    """The model that `torch_app.py` has, as a graph."""
+    """The model that `app.py` has, as a graph."""
     graph = opsmith.Graph()
     x = graph.placeholder("float32", [None, 8], name="x")
     points = graph.constant(np.arange(32, dtype="float32").reshape(4, 8) / 4)
     z = opsmith.load(library).pairwise_manhattan_distance(x, points)
     opsmith.ops.identity(z + z, name="y")
     graph.save(path)
+
+
+def save_onnx(path: Path, library: Path) -> None:
+    """The same as a model of ONNX."""
+    node = opsmith.onnx.node(opsmith.load(library), "pairwise_manhattan_distance", ["x", "points"], ["z"])
+    graph = helper.make_graph(
+        [node, helper.make_node("Add", ["z", "z"], ["y"])],
+        "model",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])],
+        [numpy_helper.from_array(np.arange(32, dtype="float32").reshape(4, 8) / 4, "points")],
+    )
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("distances", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
 
 
 def resident(process: subprocess.Popen[bytes]) -> int:
@@ -86,7 +104,7 @@ def measure(
 
 
 def main() -> None:
-    """Both servers, in turns."""
+    """All servers, in turns."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--runs", type=int, default=3)
@@ -95,23 +113,33 @@ def main() -> None:
     options = parser.parse_args()
     library = options.target / "libdistances.so"
     with tempfile.TemporaryDirectory() as folder:
-        graph, body = Path(folder) / "model.graph", Path(folder) / "body.json"
+        graph, model, body = (Path(folder) / name for name in ("model.graph", "model.onnx", "body.json"))
         save_graph(graph, library)
+        save_onnx(model, library)
         body.write_text(BODY)
 
         def load(port: int) -> list[str]:
             counts = [str(options.connections), str(options.seconds)]
             return [str(options.target / "examples" / "load"), f"127.0.0.1:{port}", str(body), *counts]
 
-        serve = [str(options.target / "serve"), str(graph), "--library", str(library), "--output", "y"]
+        serve = [str(options.target / "serve"), "--library", str(library), "--output", "y"]
         serve += ["--listen", "127.0.0.1:8181"]
-        uvicorn = [sys.executable, "-m", "uvicorn", "torch_app:app", "--workers", "2", "--port", "8182"]
+        runtime = next((Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so.*"))
+        uvicorn = [sys.executable, "-m", "uvicorn", "app:app", "--workers", "2", "--port", "8182"]
         uvicorn += ["--log-level", "error"]
+        env = {"OPSMITH_LIBRARY": str(library)}
+        servers = {
+            "serve": ([*serve, str(graph)], 8181, {}),
+            "serve, ONNX Runtime": ([*serve, str(model), "--runtime", str(runtime), "--free-rows"], 8181, {}),
+            "FastAPI, ONNX Runtime": (uvicorn, 8182, env | {"OPSMITH_MODEL": str(model)}),
+            "FastAPI, PyTorch": (uvicorn, 8182, env),
+        }
         for _ in range(options.runs):
-            ours = measure("serve", serve, 8181, load(8181), {})
-            theirs = measure("FastAPI", uvicorn, 8182, load(8182), {"OPSMITH_LIBRARY": str(library)})
-            if ours != theirs:
-                raise ValueError(f"{ours} is not {theirs}")
+            answers = [
+                measure(name, command, port, load(port), own) for name, (command, port, own) in servers.items()
+            ]
+            if any(answer != answers[0] for answer in answers):
+                raise ValueError(f"they are not the same: {answers}")
 
 
 if __name__ == "__main__":

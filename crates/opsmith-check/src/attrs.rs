@@ -43,8 +43,8 @@ pub(crate) fn at_its_least<'a>(defs: &'a [AttrDef], given: &[(String, AttrValue)
     })
 }
 
-/// The value that shrinking ends with: none where there is a default.
-pub(crate) fn simplest(def: &AttrDef) -> Option<AttrValue> {
+/// A simple value that the attribute may have: none where there is a default, or the kernel's dtypes say it.
+pub fn simplest(def: &AttrDef) -> Option<AttrValue> {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     strategy(def).new_tree(&mut runner).ok().and_then(|mut tree| {
         while tree.simplify() {}

@@ -30,6 +30,7 @@ mod values;
 mod wire;
 mod worker;
 
+pub use attrs::simplest;
 pub use case::Inputs;
 pub use check::{Options, check};
 pub use generate::{Author, MakeInputs, Reference};

@@ -32,6 +32,8 @@ pub struct Op {
     pub kernels: Vec<Kernel>,
     /// What its kernel is made of, where that is written once for all devices.
     pub explanation: Option<Explanation>,
+    /// The attributes that it is explained for where they have no default, as `nu = 1`.
+    pub explained_for: String,
 }
 
 /// What an op declares of its gradient.
@@ -89,7 +91,16 @@ impl Op {
             anyhow::Ok((gradient, shape(&signature, &json["shape"])?, parallel, kernels))
         };
         let (gradient, shape, parallel, kernels) = read().with_context(|| signature.name.clone())?;
-        Ok(Op { signature, gradient, shape, parallel, kernels, explanation: explanation(json) })
+        let explained_for = json["explained_for"].as_str().unwrap_or_default().to_owned();
+        Ok(Op {
+            signature,
+            gradient,
+            shape,
+            parallel,
+            kernels,
+            explanation: explanation(json),
+            explained_for,
+        })
     }
 
     /// The op's name, CamelCase.

@@ -4,8 +4,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
+use opsmith_check::simplest;
 use opsmith_core::def::find_op;
-use opsmith_core::{Code, Error};
+use opsmith_core::{AttrValue, Code, Error};
 use opsmith_runtime::Library;
 use serde_json::Value;
 
@@ -61,16 +62,22 @@ impl LibraryFile {
     }
 }
 
-/// Adds to each op whose kernel is written once what it is made of: `formula`, `cuda_source` and `vectors`. An op whose
-/// attributes have no defaults has nothing to be explained for, and some have too long a formula.
+/// Adds to each op whose kernel is written once what it is made of: `formula`, `cuda_source` and `vectors`; `explained_for` has the
+/// attributes without a default, for each of which there is one value. Some ops have too long a formula.
 fn explain(library: &Library, json: &mut Value) -> Result<()> {
-    for op in json["ops"].as_array_mut().into_iter().flatten().filter(|op| op["explained"] == true) {
-        let explained = library.op(op["name"].as_str().unwrap_or_default()).and_then(|op| op.explain(&[]));
-        match explained {
+    for json in json["ops"].as_array_mut().into_iter().flatten().filter(|op| op["explained"] == true) {
+        let Some(op) = library.op(json["name"].as_str().unwrap_or_default()).ok() else { continue };
+        let attrs = op.signature().attrs.iter();
+        let given: Vec<(&str, AttrValue)> =
+            attrs.filter_map(|attr| Some((attr.name.as_str(), simplest(attr)?))).collect();
+        match op.explain(&given) {
             Ok(explanation) => {
-                op["formula"] = explanation.formula.into();
-                op["cuda_source"] = explanation.cuda_source.into();
-                op["vectors"] = explanation.vectors.into();
+                json["formula"] = explanation.formula.into();
+                json["cuda_source"] = explanation.cuda_source.into();
+                json["vectors"] = explanation.vectors.into();
+                let given: Vec<String> =
+                    given.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+                json["explained_for"] = given.join(", ").into();
             }
             Err(error) if matches!(error.code(), Code::InvalidArgument | Code::ResourceExhausted) => {}
             Err(error) => bail!("{}", error.message()),

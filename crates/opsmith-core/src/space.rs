@@ -261,6 +261,37 @@ impl IndexSpace {
         }
     }
 
+    /// The same indices in an order for operands that lie along another dim than the last: the last dim in parts of `width`, one part
+    /// after another. Then a line of memory that is fetched for a row is there for the next rows too. Of each space, where it begins along
+    /// the last dim; the second has what is left of that, and may be empty. None if no operand lies so, or there are few indices.
+    pub fn columns(&self, width: usize) -> Option<[(IndexSpace, usize); 2]> {
+        /// So many elements apart they are in lines of their own.
+        const FAR: usize = 16;
+        /// So many indices are in the caches in any order.
+        const FEW_INDICES: usize = 1 << 14;
+        let (&last, others) = self.dims.split_first()?;
+        let operands = self.strides.len() / self.room;
+        let is_across = |operand: usize| {
+            let strides = self.strides(operand);
+            let is_near =
+                |(size, stride): (&usize, &isize)| *size >= FAR && (1..FAR).contains(&stride.unsigned_abs());
+            strides[0].unsigned_abs() >= FAR && others.iter().zip(&strides[1..]).any(is_near)
+        };
+        if self.len < FEW_INDICES || last < 2 * width || !(0..operands).any(is_across) {
+            return None;
+        }
+        let space = |width: usize, parts: usize| {
+            let mut space = IndexSpace::with_room(self.dims.len() + 1, operands);
+            let strides = |dim: usize| (0..operands).map(move |operand| self.strides(operand)[dim]);
+            space.push(width, strides(0));
+            others.iter().enumerate().for_each(|(dim, size)| space.push(*size, strides(dim + 1)));
+            space.push(parts, strides(0).map(|stride| stride * width as isize));
+            space
+        };
+        let rest = last % width;
+        Some([(space(width, last / width), 0), (space(rest, 1), last - rest)])
+    }
+
     /// How many indices there are.
     #[inline]
     pub fn len(&self) -> usize {

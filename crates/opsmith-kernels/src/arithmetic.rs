@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use opsmith_body::code::{Frame, Held, Lies, Tile, Vectors, Wanted, compile};
+use opsmith_body::code::{Frame, Held, Lies, Tile, Vectors, Wanted, Way, compile};
 use opsmith_body::{Axes, Axis, BLOCK, Block, Graph, Interpreted, Level, Nest, Node, Place, Step};
 use smallvec::SmallVec;
 
@@ -197,7 +197,7 @@ impl Arithmetic {
             steps: (0, nest.steps.len()),
             part: None,
         };
-        let code = compile(&wanted, vectors)?;
+        let code = Way::ALL.into_iter().find_map(|way| compile(&wanted, vectors, way))?;
         let fits = code.frame.bytes <= MOST_VECTORS * size_of::<Vector>();
         Some(Made { pages: fits.then(|| Pages::new(&code.bytes)).flatten()?, frame: code.frame, variant })
     }

@@ -547,3 +547,20 @@ fn gradients_of_high_order_are_wired_and_right() {
     let x_grad_grad_grad = &a * &g * f(2) + &b * f(1);
     assert_close(&outputs.array("x_grad_grad_grad").unwrap(), &x_grad_grad_grad, 1e-12);
 }
+
+#[test]
+fn arrays_that_lie_along_other_dims_are_computed_in_columns() -> Result<()> {
+    for shape in [[70, 1001], [300, 128], [130, 512]] {
+        let x = Array2::from_shape_fn([shape[1], shape[0]], |(i, j)| (i as f32 - 500.0) * 0.01 + j as f32);
+        let y = Array2::from_shape_fn(shape, |(i, j)| 1.0 + ((i * 31 + j) % 17) as f32);
+        let outputs = call::<both>().input(&x.t()).input(&y).run()?;
+        assert_eq!(outputs.array::<f32, ndarray::Ix2>("product")?, &x.t() * &y);
+        assert_eq!(outputs.array::<f32, ndarray::Ix2>("quotient")?, &x.t() / &y);
+        let outputs = call::<both>().input(&x.t()).input(&x.slice(ndarray::s![..;-1, ..]).t()).run()?;
+        assert_eq!(
+            outputs.array::<f32, ndarray::Ix2>("product")?,
+            &x.t() * &x.slice(ndarray::s![..;-1, ..]).t()
+        );
+    }
+    Ok(())
+}

@@ -110,7 +110,7 @@ pub(crate) struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     pub(crate) fn new(model: &'a dyn Model, metrics: &'a Metrics, most: Most) -> Result<Worker<'a>> {
-        let most = if model.is_batched() { most } else { Most { requests: 1, ..most } };
+        let most = if model.why_alone().is_none() { most } else { Most { requests: 1, ..most } };
         Ok(Worker { model, metrics, concat: Library::standard()?.op("concat")?, most })
     }
 
@@ -301,8 +301,8 @@ mod tests {
             &self.0
         }
 
-        fn is_batched(&self) -> bool {
-            true
+        fn why_alone(&self) -> Option<&str> {
+            None
         }
 
         fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {

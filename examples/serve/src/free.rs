@@ -16,27 +16,44 @@ enum Rows {
     Mixed,
 }
 
-/// Whether the first dim of all inputs and outputs is one free axis of what the nodes compute, in the graph's order.
+/// Why rows of several requests cannot be computed as one; none if the first dim of all inputs and outputs is one free axis of what the
+/// nodes compute, in the graph's order.
 ///
 /// # Errors
 /// None for nodes that were made.
-pub(crate) fn is_batched(needed: &[Operation], inputs: &[Output], outputs: &[Output]) -> Result<bool> {
+pub(crate) fn why_alone(
+    needed: &[Operation],
+    inputs: &[Output],
+    outputs: &[Output],
+) -> Result<Option<String>> {
     let first = |output: &Output| {
         let dims = output.shape().dims()?;
         dims.first().map(|dim| (dims.len(), dim.value().is_none()))
     };
     let mut known: HashMap<String, Rows> = HashMap::new();
+    let mut why: Option<String> = None;
     for operation in needed {
+        let node = || format!("node `{}` ({})", operation.name(), operation.kind());
         let rows = match operation.kind() {
             // An effect is one for each run, and not for each row.
-            _ if !operation.controls().is_empty() => Rows::Mixed,
+            _ if !operation.controls().is_empty() => {
+                why.get_or_insert_with(|| format!("{} waits for another node", node()));
+                Rows::Mixed
+            }
             "Placeholder" => match first(&operation.output(0)?) {
                 Some((rank, true)) => Rows::Along(rank),
-                _ => Rows::Mixed,
+                _ => {
+                    let name = operation.name();
+                    why.get_or_insert_with(|| format!("input `{name}` has no first dim of unknown size"));
+                    Rows::Mixed
+                }
             },
             "Constant" | "Variable" => Rows::None,
             _ => {
                 let rows = call(operation, &known)?;
+                if rows.contains(&Rows::Mixed) {
+                    why.get_or_insert_with(|| format!("the rows are no free axis of {}", node()));
+                }
                 for (output, rows) in operation.outputs().iter().zip(rows) {
                     known.insert(output.name(), rows);
                 }
@@ -45,11 +62,14 @@ pub(crate) fn is_batched(needed: &[Operation], inputs: &[Output], outputs: &[Out
         };
         known.insert(operation.output(0)?.name(), rows);
     }
-    let is_first = |output: &Output| {
+    let is_first = |output: &&Output| {
         let rank = output.shape().rank();
         rank.is_some_and(|rank| known.get(&output.name()) == Some(&Rows::Along(rank)))
     };
-    Ok(inputs.iter().chain(outputs).all(is_first))
+    let other = inputs.iter().chain(outputs).find(|output| !is_first(output));
+    Ok(other.map(|output| {
+        why.unwrap_or_else(|| format!("the first dim of `{}` is not that of the rows", output.name()))
+    }))
 }
 
 /// What the outputs of a node have, by what its inputs have.

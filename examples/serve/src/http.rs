@@ -141,7 +141,12 @@ impl Server {
             arguments.iter().map(one).collect()
         };
         let (inputs, outputs) = (list(self.model.inputs()), list(self.model.outputs()));
-        json!({"inputs": inputs, "outputs": outputs, "batched": self.model.is_batched()}).to_string()
+        let why_alone = self.model.why_alone();
+        let mut description = json!({"inputs": inputs, "outputs": outputs, "batched": why_alone.is_none()});
+        if let Some(why) = why_alone {
+            description["why_not_batched"] = why.into();
+        }
+        description.to_string()
     }
 
     async fn run(&self, head: &Parts, body: &mut Incoming) -> Result<Answer, Refusal> {

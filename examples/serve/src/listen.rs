@@ -81,9 +81,9 @@ pub(crate) async fn listen(server: Arc<Server>) -> Result<Instant> {
     while !is_done && left() > 0 {
         ensure!(
             begun.elapsed() < limits.grace,
-            "{} requests were not answered after {:?}",
+            "{} requests were not answered after {} seconds",
             left(),
-            limits.grace
+            limits.grace.as_secs_f64()
         );
         is_done = timeout(PAUSE, &mut shutdown).await.is_ok();
     }

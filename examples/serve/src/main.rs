@@ -80,6 +80,11 @@ fn run(options: Options) -> Result<()> {
 
 /// Serves a model until the process is told to end.
 fn serve(model: Arc<dyn Model>, limits: Limits) -> Result<()> {
+    if limits.batch > 1
+        && let Some(why) = model.why_alone()
+    {
+        eprintln!("note: requests are not batched: {why}");
+    }
     let (queue, metrics) = (Arc::new(Queue::default()), Arc::new(Metrics::default()));
     let stopped = Arc::new(Notify::new());
     let workers = (0..limits.workers).map(|index| {
@@ -109,7 +114,7 @@ fn serve(model: Arc<dyn Model>, limits: Limits) -> Result<()> {
     let end = ended?;
     // What nobody waits for any more is not worth more time than what somebody does.
     while !workers.iter().all(JoinHandle::is_finished) {
-        ensure!(Instant::now() < end, "the model still runs after {grace:?}");
+        ensure!(Instant::now() < end, "the model still runs after {} seconds", grace.as_secs_f64());
         thread::sleep(Duration::from_millis(5));
     }
     for worker in workers {
@@ -137,7 +142,7 @@ mod tests {
             &[]
         }
 
-        fn is_batched(&self) -> bool {
+        fn why_alone(&self) -> Option<&str> {
             panic!("broken")
         }
 
@@ -157,6 +162,8 @@ mod tests {
             "127.0.0.1:0",
             "--linger",
             "0",
+            "--batch",
+            "1",
         ]);
         assert_eq!(serve(Arc::new(Broken), options.limits).unwrap_err().to_string(), "a worker panicked");
     }

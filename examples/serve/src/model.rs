@@ -23,9 +23,9 @@ pub(crate) trait Model: Send + Sync {
     fn inputs(&self) -> &[Argument];
     /// What it gives.
     fn outputs(&self) -> &[Argument];
-    /// Whether the first dim of all inputs and outputs is one free axis: then a call on rows of several requests gives the rows of
-    /// their answers.
-    fn is_batched(&self) -> bool;
+    /// Why each request is computed by itself; none if the first dim of all inputs and outputs is one free axis: then a call on rows of
+    /// several requests gives the rows of their answers.
+    fn why_alone(&self) -> Option<&str>;
     /// Calls it with as many tensors as it has inputs.
     fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>>;
 }
@@ -37,7 +37,7 @@ pub(crate) struct GraphModel {
     fetched: Vec<Output>,
     inputs: Vec<Argument>,
     outputs: Vec<Argument>,
-    is_batched: bool,
+    why_alone: Option<String>,
     /// Where its nodes were made, as errors say it; a longer text is before one that it begins with.
     places: Vec<String>,
 }
@@ -74,7 +74,7 @@ impl GraphModel {
             ),
             (None, None) => {}
         }
-        let is_batched = free::is_batched(&needed, &fed, &fetched)?;
+        let why_alone = free::why_alone(&needed, &fed, &fetched)?;
         let argument = |output: &Output| Argument {
             name: output.name(),
             dtype: output.dtype(),
@@ -89,7 +89,7 @@ impl GraphModel {
         places.sort_unstable();
         places.dedup();
         places.reverse();
-        Ok(GraphModel { session, fed, fetched, inputs, outputs, is_batched, places })
+        Ok(GraphModel { session, fed, fetched, inputs, outputs, why_alone, places })
     }
 
     /// The error without where nodes were made: whoever asks need not know the files of the machine that made the graph.
@@ -121,8 +121,8 @@ impl Model for GraphModel {
         &self.outputs
     }
 
-    fn is_batched(&self) -> bool {
-        self.is_batched
+    fn why_alone(&self) -> Option<&str> {
+        self.why_alone.as_deref()
     }
 
     fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {

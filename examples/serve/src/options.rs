@@ -10,10 +10,10 @@ use std::time::Duration;
 pub(crate) struct Options {
     /// The file of the graph or model
     pub(crate) model: PathBuf,
-    /// A library whose ops the model calls; it is code, and runs with all rights of this process
+    /// A library whose ops the model calls, once for each; it is code, and runs with all rights of this process
     #[arg(long, value_name = "FILE")]
     pub(crate) library: Vec<PathBuf>,
-    /// An output that answers have, by its name in the model. Required for a graph; of an ONNX model all are the default
+    /// An output that answers have, by its name in the model, once for each. Required for a graph; of an ONNX model all are the default
     #[arg(long, value_name = "NAME")]
     pub(crate) output: Vec<String>,
     /// The values of the graph's variables, as `Session::save` wrote them, or `save_for` for a graph of `save_for`; a graph with variables needs it

@@ -192,7 +192,7 @@ pub(crate) struct OnnxModel {
     inputs: Vec<Argument>,
     outputs: Vec<Argument>,
     names: [Vec<CString>; 2],
-    is_batched: bool,
+    free_rows: bool,
 }
 
 // SAFETY: a session may be run by any number of threads at a time; the description of memory is only read.
@@ -244,7 +244,7 @@ impl OnnxModel {
             arguments.iter().map(|argument| Ok(CString::new(argument.name.as_str())?)).collect()
         };
         let names = [named(&inputs)?, named(&outputs)?];
-        Ok(OnnxModel { api, session, memory, inputs, outputs, names, is_batched: options.free_rows })
+        Ok(OnnxModel { api, session, memory, inputs, outputs, names, free_rows: options.free_rows })
     }
 
     /// A tensor of ONNX Runtime's over the memory of one of ours.
@@ -301,8 +301,8 @@ impl Model for OnnxModel {
         &self.outputs
     }
 
-    fn is_batched(&self) -> bool {
-        self.is_batched
+    fn why_alone(&self) -> Option<&str> {
+        (!self.free_rows).then_some("`--free-rows` was not given")
     }
 
     fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {

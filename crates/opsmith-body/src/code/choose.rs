@@ -273,7 +273,7 @@ impl Placer<'_> {
         let times = operands.iter().filter(|other| **other == which).count();
         let is_free = self.at[which.0 as usize]
             .is_none_or(|register| !self.is_pinned[usize::from(register.0)] || pin == Some(register));
-        self.uses[which.0 as usize].len() == 1 && times == 1 && is_free
+        self.uses.left(which) == 1 && times == 1 && is_free
     }
 
     /// a b + c where a mask is true, else c.

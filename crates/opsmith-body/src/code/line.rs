@@ -1,6 +1,6 @@
 //! Straight lines of vector operations: what an inner loop computes for some numbers side by side.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use crate::float::Turn;
 
@@ -116,7 +116,7 @@ pub(crate) struct Line {
     /// Whether there is an instruction for [`Op::Scale`].
     pub(crate) scales: bool,
     ops: Vec<Op>,
-    known: HashMap<Op, Value>,
+    known: FxHashMap<Op, Value>,
 }
 
 impl Line {

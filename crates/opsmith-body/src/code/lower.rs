@@ -1,7 +1,7 @@
 //! Graphs and folds as operations on vectors.
 
 use super::line::{Line, Op, Value, is_sign};
-use super::record::{self, Number};
+use super::record::{self, Number, push};
 use super::vectors::Vectors;
 use crate::expr::{Fold, Graph, Id, Node};
 use crate::scalar::Scalar;
@@ -15,93 +15,57 @@ enum Known {
 
 /// Computes the outputs of a graph without folds. Masks among inputs and outputs are numbers, 1 or 0.
 pub(crate) fn compute<const DOUBLE: bool>(line: &mut Line, graph: &Graph, inputs: &[Value]) -> Vec<Value> {
-    let mut known: Vec<Known> = Vec::with_capacity(graph.nodes().len());
-    for node in graph.nodes() {
-        let own = of_node::<DOUBLE>(line, graph, *node, inputs, &known);
-        known.push(own);
-    }
-    graph.outputs().iter().map(|id| number(line, known[id.index()])).collect()
+    record::record::<DOUBLE, _>(line, || {
+        let mut known: Vec<Known> = Vec::with_capacity(graph.nodes().len());
+        for node in graph.nodes() {
+            let own = of_node::<DOUBLE>(graph, *node, inputs, &known);
+            known.push(own);
+        }
+        graph.outputs().iter().map(|id| vector(known[id.index()])).collect()
+    })
 }
 
-fn number(line: &mut Line, known: Known) -> Value {
+fn vector(known: Known) -> Value {
     match known {
         Known::Number(value) => value,
-        Known::Mask(mask) => {
-            let one = line.number(1.0);
-            line.push(Op::And(mask, one))
-        }
+        Known::Mask(mask) => push(Op::And(mask, push(Op::Constant(1.0_f64.to_bits())))),
     }
 }
 
-fn mask(line: &mut Line, known: Known) -> Value {
+fn mask(known: Known) -> Value {
     let number = match known {
         Known::Mask(value) => return value,
         Known::Number(value) => value,
     };
-    if let Op::And(mask, one) = line.op(number)
-        && line.op(one) == Op::Constant(1.0_f64.to_bits())
+    if let Op::And(mask, one) = record::op(number)
+        && record::op(one) == Op::Constant(1.0_f64.to_bits())
     {
         return mask;
     }
-    line.push(Op::IsNotZero(number))
+    push(Op::IsNotZero(number))
 }
 
-fn not(line: &mut Line, mask: Value) -> Value {
-    let all = line.push(Op::Bits(u64::MAX));
-    line.push(Op::Xor(mask, all))
-}
-
-fn of_node<const DOUBLE: bool>(
-    line: &mut Line,
-    graph: &Graph,
-    node: Node,
-    inputs: &[Value],
-    known: &[Known],
-) -> Known {
-    let at = |id: Id| known[id.index()];
-    Known::Number(match node {
+fn of_node<const DOUBLE: bool>(graph: &Graph, node: Node, inputs: &[Value], known: &[Known]) -> Known {
+    let number = |id: Id| record::number::<DOUBLE>(vector(known[id.index()]));
+    let mask = |id: Id| mask(known[id.index()]);
+    let value = match node {
         Node::Input(position) => inputs[position as usize],
-        Node::Attribute(position) => line.number(graph.attributes()[position as usize].1),
-        Node::Constant(bits) => line.push(Op::Constant(bits)),
-        Node::Unary(op, a) => {
-            let a = number(line, at(a));
-            record::record::<DOUBLE, _>(line, || record::value(op.apply(record::number::<DOUBLE>(a))))
-        }
-        Node::Binary(op, a, b) => {
-            let (a, b) = (number(line, at(a)), number(line, at(b)));
-            record::record::<DOUBLE, _>(line, || {
-                record::value(op.apply(record::number::<DOUBLE>(a), record::number(b)))
-            })
-        }
+        Node::Attribute(position) => push(Op::Constant(graph.attributes()[position as usize].1.to_bits())),
+        Node::Constant(bits) => push(Op::Constant(bits)),
+        Node::Unary(op, a) => record::value(op.apply(number(a))),
+        Node::Binary(op, a, b) => record::value(op.apply(number(a), number(b))),
         Node::Select(m, a, b) => {
-            let m = mask(line, at(m));
-            let (a, b) = (number(line, at(a)), number(line, at(b)));
-            record::record::<DOUBLE, _>(line, || {
-                let (a, b) = (record::number::<DOUBLE>(a), record::number(b));
-                record::value(Number::<DOUBLE>::select(m.into(), a, b))
-            })
+            let m = mask(m);
+            record::value(Number::<DOUBLE>::select(m.into(), number(a), number(b)))
         }
-        Node::Compare(op, a, b) => {
-            let (a, b) = (number(line, at(a)), number(line, at(b)));
-            return Known::Mask(record::record::<DOUBLE, _>(line, || {
-                op.apply(record::number::<DOUBLE>(a), record::number(b)).value()
-            }));
-        }
-        Node::And(a, b) => {
-            let (a, b) = (mask(line, at(a)), mask(line, at(b)));
-            return Known::Mask(line.push(Op::And(a, b)));
-        }
-        Node::Or(a, b) => {
-            let (a, b) = (mask(line, at(a)), mask(line, at(b)));
-            return Known::Mask(line.push(Op::Or(a, b)));
-        }
-        Node::Not(a) => {
-            let a = mask(line, at(a));
-            return Known::Mask(not(line, a));
-        }
-        Node::Detached(a) => return at(a),
+        Node::Compare(op, a, b) => return Known::Mask(op.apply(number(a), number(b)).value()),
+        Node::And(a, b) => return Known::Mask(push(Op::And(mask(a), mask(b)))),
+        Node::Or(a, b) => return Known::Mask(push(Op::Or(mask(a), mask(b)))),
+        Node::Not(a) => return Known::Mask(push(Op::Xor(mask(a), push(Op::Bits(u64::MAX))))),
+        Node::Detached(a) => return known[a.index()],
         Node::Fold(..) | Node::Count(_) | Node::Index(_) => unreachable!("what is computed has no axes"),
-    })
+    };
+    Known::Number(value)
 }
 
 /// How a product that is a term is rounded: with the sum, or by itself where another loop computes the same sum.

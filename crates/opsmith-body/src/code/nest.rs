@@ -34,15 +34,30 @@ const FEW_VECTORS: usize = 2;
 /// The most bytes of a frame.
 const MOST_BYTES: usize = 1 << 22;
 
+/// How loops are written.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    /// The most vectors of a row that is written out.
+    most_vectors: usize,
+    /// Whether what is the same in all turns of a loop stays in registers.
+    holds: bool,
+}
+
+impl Way {
+    /// All ways, the best first: where short rows written out take too many registers, loops do; where what is held does, it is read in
+    /// each turn.
+    pub const ALL: [Way; 3] = [
+        Way { most_vectors: MOST_VECTORS, holds: true },
+        Way { most_vectors: 0, holds: true },
+        Way { most_vectors: 0, holds: false },
+    ];
+}
+
 /// The code of a nest for vectors of AVX2 and FMA, or of AVX-512, and float16 conversions where an argument is of those; none if it does
-/// what code cannot.
-pub fn compile(wanted: &Wanted<'_>, vectors: Vectors) -> Option<Code> {
-    // Where short rows written out take too many registers, loops do; where what is held does, it is read in each turn.
-    let ways = [(MOST_VECTORS, true), (0, true), (0, false)];
-    ways.into_iter().find_map(|(most_vectors, holds)| {
-        let straight = Straight::new(wanted, vectors, most_vectors);
-        Writer::new(wanted, vectors, straight, holds)?.written()
-    })
+/// what code written in this way cannot.
+pub fn compile(wanted: &Wanted<'_>, vectors: Vectors, way: Way) -> Option<Code> {
+    let straight = Straight::new(wanted, vectors, way.most_vectors);
+    Writer::new(wanted, vectors, straight, way.holds)?.written()
 }
 
 /// The registers of a nest, and where in the frame they are.

@@ -2,6 +2,7 @@
 
 use super::asm::{Asm, Gpr, Mask, Rm, Vector};
 use super::line::{Line, Op, Value};
+use super::uses::{Uses, is_late};
 use super::vectors::{MOST_REGISTERS, Vectors};
 
 /// The register that points to the frame, the memory that the code has for itself.
@@ -117,25 +118,7 @@ pub(crate) struct Lined<'a> {
 /// Writes the instructions of a line; gives how many vectors of the frame it used, from `spills` on.
 pub(crate) fn place(asm: &mut Asm, lined: &Lined<'_>, vectors: Vectors, spills: i32) -> usize {
     let ops = lined.line.ops();
-    let mut uses: Vec<Vec<usize>> = vec![Vec::new(); ops.len()];
-    let mut is_live = vec![false; ops.len()];
-    for (value, target) in lined.targets {
-        is_live[value.0 as usize] = true;
-        let is_leaf = matches!(ops[value.0 as usize], Op::Input(_) | Op::Constant(_) | Op::Bits(_));
-        let is_late = is_leaf || !matches!(target, Target::Memory(_));
-        uses[value.0 as usize].push(if is_late { ops.len() } else { value.0 as usize });
-    }
-    for index in (0..ops.len()).rev() {
-        if is_live[index] {
-            for operand in ops[index].operands() {
-                is_live[operand.0 as usize] = true;
-                uses[operand.0 as usize].push(index);
-            }
-        }
-    }
-    for own in &mut uses {
-        own.sort_unstable_by(|a, b| b.cmp(a));
-    }
+    let uses = Uses::new(ops, lined);
     let mut placer = Placer {
         asm,
         vectors,
@@ -163,7 +146,7 @@ pub(crate) fn place(asm: &mut Asm, lined: &Lined<'_>, vectors: Vectors, spills: 
             placer.registers[usize::from(register.0)] = Some(Value(index as u32));
         }
     }
-    placer.all(&is_live, lined.targets);
+    placer.all(lined.targets);
     if placer.is_stuck { usize::MAX } else { placer.most }
 }
 
@@ -172,8 +155,7 @@ pub(super) struct Placer<'a> {
     pub(super) vectors: Vectors,
     ops: &'a [Op],
     sources: &'a [LineInput],
-    /// When each vector is still read, the next time last.
-    pub(super) uses: Vec<Vec<usize>>,
+    pub(super) uses: Uses,
     pub(super) registers: [Option<Value>; MOST_REGISTERS],
     /// What is in the registers for masks, a bit for each number; also what is no longer read.
     pub(super) masks: [Option<Value>; MASKS.end],
@@ -189,9 +171,9 @@ pub(super) struct Placer<'a> {
 }
 
 impl Placer<'_> {
-    fn all(&mut self, is_live: &[bool], targets: &[(Value, Target)]) {
-        for (index, is_live) in is_live.iter().enumerate() {
-            let op = self.ops[index];
+    fn all(&mut self, targets: &[(Value, Target)]) {
+        for (index, op) in self.ops.iter().copied().enumerate() {
+            let is_live = self.uses.left(Value(index as u32)) > 0;
             if !is_live || matches!(op, Op::Input(_) | Op::Constant(_) | Op::Bits(_)) {
                 continue;
             }
@@ -216,13 +198,8 @@ impl Placer<'_> {
 
     /// What is written when all is computed.
     fn end(&mut self, targets: &[(Value, Target)]) {
-        let is_leaf =
-            |value: Value| matches!(self.ops[value.0 as usize], Op::Input(_) | Op::Constant(_) | Op::Bits(_));
-        let late: Vec<(Value, Target)> = targets
-            .iter()
-            .copied()
-            .filter(|(value, target)| is_leaf(*value) || !matches!(target, Target::Memory(_)))
-            .collect();
+        let late = targets.iter().copied().filter(|target| is_late(self.ops, target));
+        let late: Vec<(Value, Target)> = late.collect();
         for (value, target) in &late {
             if let Target::Memory(place) | Target::AtEnd(place) = target {
                 let from = self.register(*value);
@@ -243,19 +220,13 @@ impl Placer<'_> {
 
     /// One reading of a vector less.
     pub(super) fn used(&mut self, value: Value) {
-        let index = value.0 as usize;
-        self.uses[index].pop();
-        if self.uses[index].is_empty()
-            && let Some(register) = self.at[index]
-        {
-            self.registers[usize::from(register.0)] = None;
-            self.at[index] = None;
-        }
+        self.uses.take(value);
+        self.last_at(value);
     }
 
     /// Whether the instruction that is being written is the last to read a vector, once.
     fn dies(&self, value: Value) -> bool {
-        self.uses[value.0 as usize].len() == 1
+        self.uses.left(value) == 1
     }
 
     /// A register that nothing is in, or no longer.
@@ -276,7 +247,7 @@ impl Placer<'_> {
 
     /// Frees the register of what is read latest.
     fn evict(&mut self) -> usize {
-        let next = |value: Value| self.uses[value.0 as usize].last().copied().unwrap_or(usize::MAX);
+        let next = |value: Value| self.uses.next(value).unwrap_or(usize::MAX);
         let candidates = (0..self.vectors.registers()).filter(|&r| !self.is_taken[r] && !self.is_pinned[r]);
         let latest = candidates.max_by_key(|&register| self.registers[register].map_or(usize::MAX, next));
         let Some(register) = latest else {
@@ -344,7 +315,7 @@ impl Placer<'_> {
         match (self.spilled[index], self.ops[index]) {
             (Some(slot), _) if self.dies(value) => Rm::At(FRAME, slot),
             // One that is read often is in a register if there is one.
-            (None, Op::Constant(_) | Op::Bits(_)) if self.uses[index].len() <= OFTEN || !self.has_free() => {
+            (None, Op::Constant(_) | Op::Bits(_)) if self.uses.left(value) <= OFTEN || !self.has_free() => {
                 self.constant(self.ops[index])
             }
             (None, Op::Input(position)) if self.dies(value) => match self.sources[position as usize] {
@@ -371,7 +342,7 @@ impl Placer<'_> {
     /// A register for masks that nothing is in, or no longer.
     pub(super) fn free_mask(&mut self) -> Mask {
         let next = |own: &Self, mask: usize| match own.masks[mask] {
-            Some(value) => own.uses[value.0 as usize].last().copied().unwrap_or(usize::MAX),
+            Some(value) => own.uses.next(value).unwrap_or(usize::MAX),
             None => usize::MAX,
         };
         let mask = MASKS.clone().max_by_key(|mask| next(self, *mask)).expect("there are some");
@@ -386,7 +357,7 @@ impl Placer<'_> {
 
     /// What is in a register for masks alone is in one for vectors too, or in the frame.
     pub(super) fn out_of_mask(&mut self, value: Value) {
-        if !self.uses[value.0 as usize].is_empty() && self.spilled[value.0 as usize].is_none() {
+        if self.uses.left(value) > 0 && self.spilled[value.0 as usize].is_none() {
             self.register(value);
         }
     }
@@ -427,7 +398,7 @@ impl Placer<'_> {
         if let Some(pin) = pin {
             // What is in it is read for the last time here, or was before.
             let is_done = self.registers[usize::from(pin.0)].is_none_or(|old| {
-                let left = self.uses[old.0 as usize].len();
+                let left = self.uses.left(old);
                 left == operands.iter().filter(|operand| **operand == old).count()
             });
             if is_done {
@@ -454,18 +425,16 @@ impl Placer<'_> {
     /// Counts the readings of operands.
     pub(super) fn done(&mut self, operands: &[Value]) {
         for operand in operands {
-            let index = operand.0 as usize;
-            self.uses[index].pop();
+            self.uses.take(*operand);
         }
     }
 
     /// The register of an operand that nobody reads any more, which is given free.
     fn last_at(&mut self, operand: Value) -> Option<Vector> {
-        let index = operand.0 as usize;
-        if !self.uses[index].is_empty() {
+        if self.uses.left(operand) > 0 {
             return None;
         }
-        let register = self.at[index].take()?;
+        let register = self.at[operand.0 as usize].take()?;
         self.registers[usize::from(register.0)] = None;
         Some(register)
     }

@@ -48,9 +48,8 @@ pub(crate) fn record<const DOUBLE: bool, R>(line: &mut Line, what: impl FnOnce()
 
 /// A number, from a vector of the line that is recorded.
 pub(crate) fn number<const DOUBLE: bool>(value: Value) -> Number<DOUBLE> {
-    let op = RECORDING.with_borrow(|recording| recording.as_ref().map(|recording| recording.line.op(value)));
-    match op {
-        Some(Op::Constant(bits)) => Float::new(Recorded::from_f64(f64::from_bits(bits))),
+    match op(value) {
+        Op::Constant(bits) => Float::new(Recorded::from_f64(f64::from_bits(bits))),
         _ => Float::new(Recorded::Vector(value)),
     }
 }
@@ -62,9 +61,18 @@ pub(crate) fn value<const DOUBLE: bool>(number: Number<DOUBLE>) -> Value {
 
 /// The vector that an operation gives in the line of this thread.
 #[inline(never)]
-fn push(op: Op) -> Value {
+pub(super) fn push(op: Op) -> Value {
+    recorded(|line| line.push(op))
+}
+
+/// The operation that gives a vector of it.
+pub(super) fn op(value: Value) -> Op {
+    recorded(|line| line.op(value))
+}
+
+fn recorded<R>(what: impl FnOnce(&mut Line) -> R) -> R {
     RECORDING.with_borrow_mut(|recording| {
-        recording.as_mut().expect("numbers are recorded only within `record`").line.push(op)
+        what(&mut recording.as_mut().expect("numbers are recorded only within `record`").line)
     })
 }
 

@@ -18,8 +18,8 @@ const REPETITIONS: (usize, usize) = (3, 10_000);
 /// How long calls of one size take.
 pub(crate) struct Measured {
     pub(crate) size: usize,
-    /// The shapes of the inputs: `[16,16] [16]`.
-    pub(crate) shapes: String,
+    /// The shapes of the inputs, and the attributes that have no default: `[16,16] [16] nu = 0.5`.
+    pub(crate) arguments: String,
     /// The median.
     pub(crate) seconds: f64,
     /// How many times were taken.
@@ -64,10 +64,11 @@ pub(crate) fn measure(
     let outputs = op.call(&args, &attrs)?;
     let bytes = |tensor: &Tensor| (tensor.num_elements() * tensor.dtype().size()) as u64;
     let shape = |tensor: &Tensor| Shape::known(tensor.shape()).to_string();
+    let given = attrs.iter().map(|(name, value)| format!("{name} = {value}"));
     let mut times = repeat(budget, || op.call(&args, &attrs).map(drop))?;
     Ok(Ok(Measured {
         size,
-        shapes: tensors.iter().flatten().map(shape).collect::<Vec<_>>().join(" "),
+        arguments: tensors.iter().flatten().map(shape).chain(given).collect::<Vec<_>>().join(" "),
         seconds: median(&mut times),
         repetitions: times.len(),
         elements: outputs.iter().map(|tensor| tensor.num_elements() as u64).sum(),

@@ -21,10 +21,10 @@ pub(crate) fn table(library: &Library, dtype: DType, rows: &[Row]) -> String {
                 format!("{:>8}  {:>9}  {:>10}  {:>9}  inputs", "size", "time", "elements/s", "bytes/s");
             let _ = writeln!(text, "{}", styled(FAINT, heads));
         }
-        for Measured { size, shapes, seconds, elements, bytes, .. } in &row.measured {
+        for Measured { size, arguments, seconds, elements, bytes, .. } in &row.measured {
             let time = time(*seconds);
             let (elements, bytes) = (scaled(*elements as f64 / seconds), scaled(*bytes as f64 / seconds));
-            let _ = writeln!(text, "{size:>8}  {time:>9}  {elements:>10}  {bytes:>9}  {shapes}");
+            let _ = writeln!(text, "{size:>8}  {time:>9}  {elements:>10}  {bytes:>9}  {arguments}");
         }
         if let Some(why) = &row.why {
             let _ = writeln!(text, "{}", wrapped(&format!("not timed: {why}"), 2));
@@ -38,7 +38,7 @@ pub(crate) fn json(library: &Library, dtype: DType, rows: &[Row]) -> String {
     let measured = |measured: &Measured| {
         json!({
             "size": measured.size,
-            "inputs": measured.shapes,
+            "inputs": measured.arguments,
             "seconds": measured.seconds,
             "repetitions": measured.repetitions,
             "output_elements": measured.elements,

@@ -21,10 +21,14 @@ pub(super) fn page(op: &Op) -> String {
     }
     let (inputs, outputs) = shapes(op);
     let formula = op.explanation.iter().flat_map(|explanation| explanation.formula.lines());
+    let title = match op.explained_for.as_str() {
+        "" => "formula".into(),
+        given => format!("formula, for {given}"),
+    };
     let vectors = op.explanation.iter().map(|explanation| (explanation.vectors.clone(), String::new()));
     let parallel = op.parallel.iter().map(|parallel| (parallel.to_string(), parallel.words()));
     let sections = [
-        ("formula", formula.map(|line| (line.to_owned(), String::new())).collect()),
+        (title.as_str(), formula.map(|line| (line.to_owned(), String::new())).collect()),
         ("inputs", args(&op.signature, &op.signature.inputs, inputs)),
         ("outputs", args(&op.signature, &op.signature.outputs, outputs)),
         ("attributes", op.signature.attrs.iter().map(attr).collect()),

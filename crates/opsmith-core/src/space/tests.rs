@@ -167,3 +167,30 @@ fn a_range_reaches_no_place_beyond() {
         }
     }
 }
+
+#[test]
+fn columns_have_every_index_once() {
+    // Rows and columns changed about, with and without a rest, and with a dim that all others are within.
+    for shape in [vec![64, 1024], vec![70, 1001], vec![3, 40, 300]] {
+        let rank = shape.len();
+        let mut turned = row_major_strides(&shape);
+        let inner = turned[rank - 2] as usize / shape[rank - 1] * shape[rank - 2];
+        (turned[rank - 2], turned[rank - 1]) = (1, inner as isize);
+        let own = row_major_strides(&shape);
+        let space = IndexSpace::new(&shape, &[layout(&shape, &turned), layout(&shape, &own)]).unwrap();
+        let mut found = Vec::new();
+        for (part, begin) in space.columns(128).expect("the first lies along another dim") {
+            let behind = space.steps([0, 1]).map(|step| step * begin as isize);
+            let all = [0, 1].map(|operand| places(&part, operand, 0, part.len()));
+            found.extend(all[0].iter().zip(&all[1]).map(|(a, b)| (b + behind[1], a + behind[0])));
+        }
+        found.sort_unstable();
+        let all = [1, 0].map(|operand| places(&space, operand, 0, space.len()));
+        let mut expected: Vec<_> = all[0].iter().copied().zip(all[1].iter().copied()).collect();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{shape:?}");
+        // Where all lie along the last dim, and where there are few.
+        assert!(IndexSpace::new(&shape, &[layout(&shape, &own)]).unwrap().columns(128).is_none());
+        assert!(IndexSpace::new(&[2, 300], &[layout(&[2, 300], &[1, 2])]).unwrap().columns(128).is_none());
+    }
+}

@@ -20,7 +20,7 @@ mod work;
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use opsmith_body::{Axes, Axis, Graph, Kind};
+use opsmith_body::{Axes, Axis, Graph, Kind, Nests};
 use opsmith_core::space::Layout;
 use opsmith_core::tensor::{Extents, Strides, TensorView};
 use opsmith_core::{Compute, DType, DeviceKind, Error, OpKernelConstruction, OpKernelContext, Result, bail};
@@ -31,7 +31,7 @@ use self::card::OnCard;
 pub(crate) use self::native::is_possible;
 pub(crate) use self::pages::Pages;
 pub(crate) use self::settled::StandIns;
-use self::stages::Cut;
+use self::stages::{Cut, Shape};
 use crate::kept::{Kept, Presence, bits};
 use crate::stored::Stored;
 
@@ -169,6 +169,8 @@ struct Variant {
 pub(crate) struct Programs {
     graph: Graph,
     known: Kept<Variant, Cut>,
+    /// The nests of variants, which several of them share.
+    nests: Kept<Shape, Nests>,
 }
 
 /// The shapes of a call: all dims, and how many axes the graph has.
@@ -179,7 +181,7 @@ pub(crate) struct Space<'a> {
 
 impl Programs {
     pub(crate) fn new(graph: Graph) -> Programs {
-        Programs { graph, known: Kept::default() }
+        Programs { graph, known: Kept::default(), nests: Kept::default() }
     }
 
     /// # Safety
@@ -207,14 +209,20 @@ impl Programs {
         placed: &[Placed],
         is_native: bool,
     ) -> Result<()> {
-        let ready = self.ready::<T>(space, wanted, placed)?;
+        let ready = self.ready::<T>(space, wanted, placed, Some(compute))?;
         let arguments: SmallVec<[Argument; 8]> = placed.iter().map(Argument::from).collect();
         // SAFETY: promised by the caller; it is ready for arguments that lie so.
         unsafe { ready.run::<T>(compute, &arguments, is_native) }
     }
 
-    /// The nests for arguments that lie so.
-    fn ready<T: Stored>(&self, space: &Space<'_>, wanted: &[usize], placed: &[Placed]) -> Result<Ready> {
+    /// The nests for arguments that lie so, made by the threads of a call if it is one.
+    fn ready<T: Stored>(
+        &self,
+        space: &Space<'_>,
+        wanted: &[usize],
+        placed: &[Placed],
+        compute: Option<&Compute<'_>>,
+    ) -> Result<Ready> {
         let Spread { sizes, groups, lies } = Spread::new(space, placed)?;
         let empty = placed.iter().enumerate().filter(|(_, placed)| placed.data.is_null());
         let key = Variant {
@@ -225,7 +233,8 @@ impl Programs {
             groups,
         };
         let inputs = placed.len() - wanted.len();
-        let cut = self.known.get(key, |key| self.cut::<T>(key, (inputs, space.axes), (placed, &lies)));
+        let cut =
+            self.known.get(key, |key| self.cut::<T>(key, (inputs, space.axes), (placed, &lies), compute));
         Ok(Ready { cut, sizes, own: space.axes, lies, inputs })
     }
 
@@ -235,6 +244,7 @@ impl Programs {
         key: &Variant,
         (inputs, own): (usize, usize),
         (placed, lies): (&[Placed], &[axes::Lie]),
+        compute: Option<&Compute<'_>>,
     ) -> Cut {
         let axes: Vec<Axes> = lies.iter().map(|lie| lie.axes).collect();
         let graph = key.given.part(&self.graph);
@@ -244,7 +254,7 @@ impl Programs {
         let batch =
             (own..key.sizes.len()).map(|axis| Axes::of(Axis::new(axis))).fold(Axes::NONE, Axes::union);
         let graph = graph.lying_on(&axes[..inputs], &axes[inputs..], batch.minus(of_groups), &key.sizes);
-        Cut::new::<T>(graph, (&key.sizes, own), (placed, lies), inputs)
+        Cut::new::<T>(graph, (&key.sizes, own), (placed, lies), inputs, (&self.nests, compute))
     }
 }
 

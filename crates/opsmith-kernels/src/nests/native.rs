@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use opsmith_body::code::{Code, Frame, Held, Tile, Wanted, compile, fastest};
+use opsmith_body::code::{Code, Frame, Held, Tile, Wanted, Way, compile, fastest};
 use opsmith_body::{Axis, Fold, Level, Nest, Plain, Step};
 use opsmith_core::{Compute, Result, memory};
 
@@ -46,11 +46,15 @@ impl Made<'_> {
             None => Tile::best(&wanted, self.vectors),
         };
         // What has no room in a tile may have it alone.
-        let (tile, share, (kind, frame)) = [best, (single, 1.0)].into_iter().find_map(|(tile, share)| {
+        let tiles = [best, (single, 1.0)];
+        let mut written = tiles.iter().flat_map(|(tile, share)| Way::ALL.map(|way| (tile, *share, way)));
+        // All functions are written in one way, which is known to be possible once the first is.
+        let (tile, share, (kind, frame)) = written.find_map(|(tile, share, way)| {
+            let own = (tile, way);
             let made = match parts {
-                Some(parts) => made.in_parts(nest, parts, &tile)?,
+                Some(parts) => made.in_parts(nest, parts, own)?,
                 None => {
-                    made.function(nest, all, None, &tile).map(|(own, frame, _)| (Kind::Units(own), frame))?
+                    made.function(nest, all, None, own).map(|(own, frame, _)| (Kind::Units(own), frame))?
                 }
             };
             Some((tile, share, made))
@@ -85,7 +89,7 @@ impl Made<'_> {
         nest: &Nest,
         steps: (usize, usize),
         part: Option<(usize, usize)>,
-        tile: &Tile,
+        (tile, way): (&Tile, Way),
     ) -> Option<(Function, Frame, Vec<usize>)> {
         let width = self.vectors.width();
         let is_lanes = |axis: Axis| nest.lanes == Some(axis);
@@ -108,7 +112,7 @@ impl Made<'_> {
             if own.counts.iter().any(|(_, count)| *count == 0) {
                 continue;
             }
-            let code = compile(&self.wanted(nest, &own, steps, part), self.vectors)?;
+            let code = compile(&self.wanted(nest, &own, steps, part), self.vectors, way)?;
             *pages = Some(Pages::new(&code.bytes)?);
             match &mut known {
                 Some(known) => known.frame.bytes = known.frame.bytes.max(code.frame.bytes),
@@ -123,16 +127,16 @@ impl Made<'_> {
         &self,
         nest: &Nest,
         (step, count, length): (usize, usize, usize),
-        tile: &Tile,
+        own: (&Tile, Way),
     ) -> Option<(Kind, Frame)> {
         let Step::Loop { axis, steps, .. } = &nest.steps[step] else { return None };
         let width = if nest.lanes == Some(*axis) { self.vectors.width() } else { 1 };
         let size = self.sizes[axis.index()];
         let last = size - (count - 1) * length;
-        let (before, mut frame, registers) = self.function(nest, (0, step), None, tile)?;
+        let (before, mut frame, registers) = self.function(nest, (0, step), None, own)?;
         let mut more = |steps: (usize, usize), part: Option<(usize, usize)>| {
-            let (function, own, _) = self.function(nest, steps, part, tile)?;
-            frame.bytes = frame.bytes.max(own.bytes);
+            let (function, more, _) = self.function(nest, steps, part, own)?;
+            frame.bytes = frame.bytes.max(more.bytes);
             Some(function)
         };
         let part = more((0, step + 1), Some((length / width, length % width)))?;

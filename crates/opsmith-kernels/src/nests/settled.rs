@@ -80,7 +80,7 @@ impl Programs {
         Arguments { placed, wanted, tensors }: &Arguments,
         inputs: usize,
     ) -> Result<Box<dyn SettledCall>> {
-        let ready = self.ready::<T>(space, wanted, placed)?;
+        let ready = self.ready::<T>(space, wanted, placed, None)?;
         let argument = |(placed, tensor): (&Placed, &usize)| {
             let behind = if placed.is_absent { 0 } else { placed.data.addr() - STAND_IN };
             (placed.kind, *tensor, behind)

@@ -1,5 +1,8 @@
 //! What a call is computed in: nests, and products of matrices between them.
 
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
 use opsmith_body::code::{Held, Lies, Vectors};
 use opsmith_body::{Axes, Graph, Kind, Nest, Nests, Part, Place, Product, Products};
 use opsmith_core::tensor::Extents;
@@ -9,6 +12,7 @@ use super::axes::Lie;
 use super::made::{Made, Native};
 use super::memory::{Address, Operand, Task};
 use super::{Argument, Placed, bytes, bytes_of, is_possible, matrices, widened};
+use crate::kept::Kept;
 use crate::stored::Stored;
 
 /// What a graph was cut into, for tensors of some sizes and strides.
@@ -23,21 +27,31 @@ pub(super) struct Cut {
 /// What is computed at once.
 enum Stage {
     /// Nests that read the inputs and all temporaries, and as machine code those that can be.
-    Nests { nests: Nests, natives: Vec<Option<Native>>, outputs: Vec<Place> },
+    Nests { nests: Arc<Nests>, natives: Vec<Option<Native>>, outputs: Vec<Place> },
     /// A product of matrices.
     Product(Product),
 }
 
+/// What nests are the same for: the classes of sizes, which numbers lie one after another, and the graph.
+#[derive(PartialEq)]
+pub(super) struct Shape {
+    sizes: Extents,
+    dense: Vec<Axes>,
+    graph: Graph,
+}
+
 impl Cut {
-    /// Of a graph whose arguments lie so, the inputs first.
+    /// Of a graph whose arguments lie so, the inputs first; `known` are nests that were made for other sizes, and the
+    /// threads of `compute` make code.
     pub(super) fn new<T: Stored>(
         graph: Graph,
         (sizes, own): (&[usize], usize),
         (placed, lies): (&[Placed], &[Lie]),
         inputs: usize,
+        (known, compute): (&Kept<Shape, Nests>, Option<&Compute<'_>>),
     ) -> Cut {
         if T::HELD != Held::Same && widened::pays(&graph, placed, lies, sizes) {
-            let cut = Cut::new::<T::Wide>(graph, (sizes, own), (placed, lies), inputs);
+            let cut = Cut::new::<T::Wide>(graph, (sizes, own), (placed, lies), inputs, (known, compute));
             return Cut { is_widened: true, ..cut };
         }
         let dense = |(placed, lie): (&Placed, &Lie)| {
@@ -67,10 +81,12 @@ impl Cut {
                 let read = given[..inputs].iter().copied().chain(temporaries.iter().map(temporary));
                 let mut lies: Vec<Lies> = read.chain(made).collect();
                 let dense: Vec<Axes> = lies.iter().map(|lies| lies.dense).collect();
-                let nests = Nests::new(&graph, sizes, &dense);
+                let classes = sizes.iter().copied().map(Nests::class).collect();
+                let shape = Shape { sizes: classes, dense, graph };
+                let nests = known.get(shape, |shape| Nests::new(&shape.graph, &shape.sizes, &shape.dense));
                 lies.extend(nests.temporaries.iter().map(temporary));
                 let counts = (inputs + temporaries.len(), outputs.len());
-                let natives = natives::<T>(sizes, &nests, counts, &lies);
+                let natives = natives::<T>(sizes, &nests, counts, &lies, compute);
                 Stage::Nests { nests, natives, outputs }
             }
         };
@@ -204,7 +220,10 @@ fn natives<T: Stored>(
     nests: &Nests,
     counts: (usize, usize),
     lies: &[Lies],
+    compute: Option<&Compute<'_>>,
 ) -> Vec<Option<Native>> {
+    /// Roughly the nanoseconds that the code of a nest takes to make.
+    const COST: usize = 200_000;
     if !is_possible(lies.iter().map(|lies| lies.held)) {
         return nests.nests.iter().map(|_| None).collect();
     }
@@ -217,7 +236,17 @@ fn natives<T: Stored>(
         let vectors = Vectors { wide, ..best };
         Made { sizes, lies, counts, vectors }.native(nest)
     };
-    nests.nests.iter().map(made).collect()
+    let slots: Vec<OnceLock<Option<Native>>> = nests.nests.iter().map(|_| OnceLock::new()).collect();
+    let make = |range: Range<usize>| {
+        for nest in range {
+            slots[nest].get_or_init(|| made(&nests.nests[nest]));
+        }
+    };
+    match compute {
+        Some(compute) => compute.parallel_for(slots.len(), COST, make),
+        None => make(0..slots.len()),
+    }
+    slots.into_iter().map(|slot| slot.into_inner().flatten()).collect()
 }
 
 /// Whether a nest folds rows as short as a few vectors, for which shorter ones take less time.

@@ -221,25 +221,37 @@ impl Computation {
         }
         let mut space = IndexSpace::with_room(shapes.all.len(), layouts.len());
         space.add(&shapes.all, &layouts)?;
-        let source = |place: Option<OperandStart<T>>| {
-            // SAFETY: a tensor of this shape, and so of these strides, is lent for the call; one that has become an
-            // output is of the space's shape, so its block is written after it has been read.
-            place.map(|place| unsafe { Source::new(&space, place.operand, place.data) })
-        };
-        let inputs: SmallVec<[Option<Source<T>>; 8]> = inputs.into_iter().map(source).collect();
-        let target = |OperandStart { data, operand }: OperandStart<T>| {
-            let len = layouts[operand].shape.iter().product();
-            // SAFETY: the output was made of this shape, dense, for this call alone.
-            unsafe {
-                match len == space.len() {
-                    true => Target::Elements(Sink::new(&space, operand, data)),
-                    false => Target::Sums(operand, Totals::new(data, len)),
+        let len_of = |output: &OperandStart<T>| layouts[output.operand].shape.iter().product::<usize>();
+        let has_sums = outputs.iter().any(|output| len_of(output) != space.len());
+        let run = |part: &IndexSpace, begin: usize| {
+            let start = |of: &OperandStart<T>| {
+                let behind = space.steps([of.operand])[0] * begin as isize;
+                (of.operand, of.data.wrapping_offset(behind))
+            };
+            let source = |place: &Option<OperandStart<T>>| {
+                let (operand, data) = start(place.as_ref()?);
+                // SAFETY: a tensor of this shape, and so of these strides, is lent for the call; one that has become an
+                // output is of the space's shape, so its block is written after it has been read.
+                Some(unsafe { Source::new(part, operand, data) })
+            };
+            let inputs: SmallVec<[Option<Source<T>>; 8]> = inputs.iter().map(source).collect();
+            let target = |output: &OperandStart<T>| {
+                let ((operand, data), len) = (start(output), len_of(output));
+                // SAFETY: the output was made of this shape, dense, for this call alone.
+                unsafe {
+                    match len == space.len() {
+                        true => Target::Elements(Sink::new(part, operand, data)),
+                        false => Target::Sums(operand, Totals::new(data, len)),
+                    }
                 }
-            }
+            };
+            let outputs: SmallVec<[Target<T>; 8]> = outputs.iter().map(target).collect();
+            Task { arithmetic, space: part, inputs: &inputs, outputs: &outputs }.run(&context.compute())
         };
-        let outputs: SmallVec<[Target<T>; 8]> = outputs.into_iter().map(target).collect();
-        let task = Task { arithmetic, space: &space, inputs: &inputs, outputs: &outputs };
-        task.run(&context.compute())
+        match (!has_sums).then(|| space.columns(BLOCK)).flatten() {
+            None => run(&space, 0),
+            Some(parts) => parts.iter().try_for_each(|(part, begin)| run(part, *begin)),
+        }
     }
 
     /// What a call is computed with that does not have or want all.

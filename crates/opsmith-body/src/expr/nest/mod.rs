@@ -199,9 +199,17 @@ impl Nests {
     pub const BATCH_DIMS: usize = 8;
 
     /// The nests of a graph whose axes have these sizes, for a processor; `dense` has, for each input and then each output, the
-    /// axes along which its numbers lie one after another.
+    /// axes along which its numbers lie one after another. They are the same for all sizes of one [`class`](Self::class).
     pub fn new(graph: &Graph, sizes: &[usize], dense: &[Axes]) -> Self {
-        cut::cut(&graph.without_detached(), &Room::Blocks { sizes, dense })
+        let sizes: Vec<usize> = sizes.iter().copied().map(Self::class).collect();
+        cut::cut(&graph.without_detached(), &Room::Blocks { sizes: &sizes, dense })
+    }
+
+    /// The largest of the sizes that nests do not tell apart, of which this is one: small sizes are alone, others go up to a power of two.
+    /// So calls whose sizes change need few cuts.
+    pub fn class(size: usize) -> usize {
+        const ALONE: usize = 16;
+        if size <= ALONE { size } else { size.checked_next_power_of_two().unwrap_or(usize::MAX) }
     }
 
     /// The nests of a graph for a card: for all sizes. A fold is in memory if it lies on axes of one argument. With `many`, there are
