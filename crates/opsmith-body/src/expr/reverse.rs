@@ -38,6 +38,17 @@ impl Guard {
         }
     }
 
+    /// The conditions without which this number is not 0 anyway.
+    fn without_those_of(&self, number: Expr) -> Self {
+        let needed = self.0.iter().filter(|(id, holds)| !vanishes(number.0, (**id, **holds)));
+        Self(needed.map(|(id, holds)| (*id, *holds)).collect())
+    }
+
+    /// A number where the conditions hold, 0 elsewhere.
+    fn select(&self, number: Expr) -> Expr {
+        self.mask().map_or(number, |mask| Expr::select(mask, number, Expr::of(0.0)))
+    }
+
     /// All conditions as one mask, if there are any.
     fn mask(&self) -> Option<MaskExpr> {
         let masks = self.0.iter().map(|(id, holds)| if *holds { MaskExpr(*id) } else { !MaskExpr(*id) });
@@ -98,7 +109,7 @@ impl Adjoint {
         for index in 0..self.0.len() {
             let (other, own) = &self.0[index];
             if *other == guard {
-                self.0[index].1 = own.with(gradient, |a, b| a + b);
+                self.0[index].1 = own.with(gradient, together);
                 return;
             }
             let Some(id) = guard.only_difference(other) else { continue };
@@ -110,14 +121,78 @@ impl Adjoint {
         self.0.push((guard, gradient));
     }
 
-    /// The whole gradient.
+    /// The whole gradient: nothing is multiplied any more, so a contribution that is 0 by itself where it does not count needs no condition.
     fn sum(&self) -> Expr {
-        let terms = self.0.iter().map(|(guard, gradient)| match guard.mask() {
-            Some(mask) => Expr::select(mask, gradient.whole(), Expr::of(0.0)),
-            None => gradient.whole(),
-        });
+        let mut needed = Self::default();
+        for (guard, gradient) in &self.0 {
+            let number = gradient.whole();
+            needed.add(guard.without_those_of(number), Slope::new(number));
+        }
+        let terms = needed.0.iter().map(|(guard, gradient)| guard.select(gradient.whole()));
         terms.reduce(|a, b| a + b).unwrap_or_else(|| Expr::of(0.0))
     }
+}
+
+/// The sum of contributions and another one. Sums along an axis of numbers on the same axes are one sum.
+fn together(all: Expr, other: Expr) -> Expr {
+    joined(all, other).unwrap_or_else(|| all + other)
+}
+
+/// The same where the other one joins a sum that is there.
+fn joined(all: Expr, other: Expr) -> Option<Expr> {
+    let Node::Fold(Fold::Sum, axis, of_other) = node_at(other.0) else { return None };
+    match node_at(all.0) {
+        Node::Fold(Fold::Sum, own, a) if own == axis && axes_of(a) == axes_of(of_other) => {
+            Some(node(Node::Fold(Fold::Sum, axis, together(Expr(a), Expr(of_other)).0)))
+        }
+        Node::Binary(Binary::Add, a, b) => {
+            let first = joined(Expr(a), other).map(|a| a + Expr(b));
+            first.or_else(|| Some(Expr(a) + joined(Expr(b), other)?))
+        }
+        Node::Binary(Binary::Sub, a, b) => Some(joined(Expr(a), other)? - Expr(b)),
+        _ => None,
+    }
+}
+
+/// Whether a number is 0 wherever a condition does not hold.
+fn vanishes(number: Id, condition: (Id, bool)) -> bool {
+    let is_zero = |id: Id| node_at(id) == Node::Constant(0);
+    match node_at(number) {
+        Node::Select(mask, yes, no) => {
+            (is_zero(no) && implies(mask, true, condition))
+                || (is_zero(yes) && implies(mask, false, condition))
+        }
+        Node::Binary(Binary::Add, a, b) => vanishes(a, condition) && vanishes(b, condition),
+        Node::Fold(Fold::Sum, axis, a) => match anywhere(condition) {
+            Some((along, inner)) if along == axis => vanishes(a, inner),
+            _ => !axes_of(condition.0).has(axis) && vanishes(a, condition),
+        },
+        _ => false,
+    }
+}
+
+/// Whether a condition holds wherever a mask is true, or false.
+fn implies(mask: Id, truth: bool, condition: (Id, bool)) -> bool {
+    match node_at(mask) {
+        _ if (mask, truth) == condition => true,
+        Node::Not(a) => implies(a, !truth, condition),
+        Node::And(a, b) if truth => implies(a, true, condition) || implies(b, true, condition),
+        _ => false,
+    }
+}
+
+/// What has to hold anywhere along an axis for a condition to hold, if it is that: the axis and the other condition.
+fn anywhere((mask, holds): (Id, bool)) -> Option<(Axis, (Id, bool))> {
+    let Node::Compare(Compare::Lt, zero, largest) = node_at(mask) else { return None };
+    let Node::Fold(Fold::Max, axis, chosen) = node_at(largest) else { return None };
+    let Node::Select(inner, yes, no) = node_at(chosen) else { return None };
+    let numbers = [zero, yes, no].map(|id| node_at(id).constant());
+    let truth = match numbers {
+        [Some(0.0), Some(1.0), Some(0.0)] => true,
+        [Some(0.0), Some(0.0), Some(1.0)] => false,
+        _ => return None,
+    };
+    holds.then_some((axis, (inner, truth)))
 }
 
 impl Graph {
@@ -201,13 +276,14 @@ fn over_axis(axis: Axis, guard: Guard, term: Slope) -> (Guard, Slope) {
     let (inner, outer): (BTreeMap<_, _>, BTreeMap<_, _>) =
         guard.0.into_iter().partition(|(id, _)| axes_of(*id).has(axis));
     let mut outer = Guard(outer);
-    let Some(mask) = Guard(inner).mask() else {
+    let inner = Guard(inner);
+    let Some(mask) = inner.mask() else {
         return (outer, sum(summed(axis, term)));
     };
     let (zero, one) = (Expr::of(0.0), Expr::of(1.0));
     let anywhere = fold(Fold::Max, Expr::select(mask, one, zero)).gt(zero);
     outer.0.insert(anywhere.0, true);
-    (outer, sum(fold(Fold::Sum, Expr::select(mask, term, zero))))
+    (outer, sum(fold(Fold::Sum, inner.without_those_of(term).select(term))))
 }
 
 /// The sum of contributions along an axis. A sign is taken once for all of it; and where that needs fewer folds one after another, the
