@@ -7,6 +7,7 @@ import math
 import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from opsmith import _html
@@ -33,9 +34,11 @@ class Explanation:
         return _html.text(self.formula) + _html.hidden(f"CUDA source; here {self.vectors}", self.cuda_source)
 
 
-def explain(op: Callable[..., Any] | Library, name: str | None = None, /, **attributes: Any) -> Explanation:
-    """Show what the kernel of an op turns into: its formula, its CUDA source and the instructions that it
-    uses.
+def explain(
+    op: Callable[..., Any] | Library | ModuleType, name: str | None = None, /, **attributes: Any
+) -> Explanation:
+    """Show what the kernel of an op turns into: its formula, its CUDA source and the vectors that it computes
+    with here.
 
         >>> print(opsmith.explain(activations.gelu))
         y = x * normal_cdf(x)

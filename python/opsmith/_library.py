@@ -156,6 +156,25 @@ def definition_of(library: Library) -> Definition:
     return library._opsmith_loaded.definition
 
 
+def library_meant(given: object) -> Library | None:
+    """The library that something is, or has as the module of a wheel; `None` for anything else."""
+    library = vars(given).get("_library") if isinstance(given, ModuleType) else given
+    return library if isinstance(library, Library) else None
+
+
+def library_of(given: object, asked: str) -> Library:
+    """The same for the function `asked`.
+
+    Raises `opsmith.InvalidArgumentError` for what is no library and has none.
+    """
+    library = library_meant(given)
+    if library is None:
+        raise InvalidArgumentError(
+            f"{asked}: expected a library of opsmith.load, or the module of a wheel, got {given!r}"
+        )
+    return library
+
+
 def op_of(function: object) -> tuple[Library, Op] | None:
     """The library and the op whose function this is; `None` for any other object."""
     name = getattr(function, "__name__", None)
@@ -173,8 +192,9 @@ def op_meant(asked: str, given: object, name: str | None) -> tuple[Library, Op]:
     Raises `opsmith.NotFoundError` where the library has no such op, and `opsmith.InvalidArgumentError` for
     anything else.
     """
-    if isinstance(given, Library) and isinstance(name, str):
-        return given, definition_of(given).ops[given._opsmith_loaded.native.op(name).index]
+    library = library_meant(given)
+    if library is not None and isinstance(name, str):
+        return library, definition_of(library).ops[library._opsmith_loaded.native.op(name).index]
     found = op_of(given) if name is None else None
     if found is None:
         named = "" if name is None else f" and {name!r}"

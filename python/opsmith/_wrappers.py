@@ -110,11 +110,18 @@ def source(op: Op) -> str:
     inputs = [arg.python_name for arg in op.inputs]
     attrs = [attr.python_name for attr in op.call_attrs]
     before, after = _selection(op)
-    given = [*parameters(op, "Array"), *(["**_others"] if attrs else [])]
+    # What is missing is told in the function: before that, what has been written wrongly instead.
+    required = [attr.python_name for attr in op.call_attrs if not attr.has_default]
+    given = [
+        f"{each} = _MISSING" if each.partition(":")[0] in required else each for each in parameters(op, "Array")
+    ]
+    given += ["**_others"] if attrs else []
     lines = [f"def {function_name(op)}({', '.join(given)}) -> {return_annotation(op, 'Array')}:"]
     lines.append(f"    {docstring(op)!r}")
     if attrs:
         lines += ["    if _others:", "        _refuse(_others)"]
+    for name in required:
+        lines += [f"    if {name} is _MISSING:", f"        _lacks({name!r})"]
     lookup = _lookup(op)
     if lookup is not None:
         lines.append(f"    _call = {lookup}")
@@ -155,7 +162,7 @@ def _selection(op: Op) -> tuple[str, str]:
 def build(op: Op, library: str, names: dict[str, Any]) -> FunctionType:
     """The function, `names` being what its source refers to."""
     text = source(op)
-    names["_refuse"] = partial(_refuse, op)
+    names |= {"_refuse": partial(_refuse, op), "_lacks": partial(_lacks, op), "_MISSING": _MISSING}
     # A parameter may be called `type`, so what the source needs of Python goes by names that none has.
     names |= {"_type": type, "_LISTS": (list, tuple)}
     if len(op.returned) > 1:
@@ -167,9 +174,22 @@ def build(op: Op, library: str, names: dict[str, Any]) -> FunctionType:
     function: FunctionType = names[function_name(op)]
     if op.call_attrs:
         seen = inspect.signature(function)
-        taken = [each for each in seen.parameters.values() if each.kind != each.VAR_KEYWORD]
+        taken = [
+            each.replace(default=each.empty) if each.default is _MISSING else each
+            for each in seen.parameters.values()
+            if each.kind != each.VAR_KEYWORD
+        ]
         function.__signature__ = seen.replace(parameters=taken)  # type: ignore[attr-defined]
     return function
+
+
+_MISSING = object()
+"""Stands for a required attribute that a call does not give."""
+
+
+def _lacks(op: Op, name: str) -> NoReturn:
+    """Raises Python's own error for a required argument that a call does not give."""
+    raise TypeError(f"{function_name(op)}() missing 1 required positional argument: {name!r}")
 
 
 _MEANT = {"axis": "axes", "dim": "axes", "dims": "axes", "keepdims": "keep_dims", "keepdim": "keep_dims"}

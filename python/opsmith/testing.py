@@ -16,6 +16,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ import numpy as np
 from opsmith import _apart, _html, _native
 from opsmith._definition import Arg, Attr, Op
 from opsmith._errors import FailedPreconditionError, InvalidArgumentError
-from opsmith._library import Library, definition_of, op_meant
+from opsmith._library import Library, definition_of, library_meant, op_meant
 
 __all__ = ["CheckFailed", "Report", "Row", "check"]
 
@@ -84,7 +85,7 @@ class CheckFailed(AssertionError):
 
 
 def check(
-    op: Callable[..., Any] | Library,
+    op: Callable[..., Any] | Library | ModuleType,
     name: str | None = None,
     /,
     *,
@@ -183,10 +184,11 @@ def check(
     return report
 
 
-def _resolve(op: Callable[..., Any] | Library, name: str | None) -> tuple[Library, tuple[Op, ...]]:
+def _resolve(op: Callable[..., Any] | Library | ModuleType, name: str | None) -> tuple[Library, tuple[Op, ...]]:
     """The library and those of its ops that are meant."""
-    if isinstance(op, Library) and name is None:
-        return op, definition_of(op).ops
+    library = library_meant(op)
+    if library is not None and name is None:
+        return library, definition_of(library).ops
     library, definition = op_meant("check", op, name)
     return library, (definition,)
 

@@ -29,16 +29,16 @@ _library = _load({file})
 
 __doc__ = _library.__doc__
 __version__ = _library.__version__
+# Without the ops that are only the gradients of others.
 __all__ = [
-{names}
+{public}
 ]
 
 {functions}
 
 # They are this module's, so `pickle` finds them here.
-for _name in __all__:
-    _function = _library.__dict__[_name]
-    _function.__module__, _function.__qualname__ = __name__, _name
+for _function in ({names},):
+    _function.__module__, _function.__qualname__ = __name__, _function.__name__
 {own}"""
 
 _OWN = """
@@ -117,20 +117,24 @@ def _check_name(name: str, metadata: Metadata) -> None:
 def _files(crate: Crate, library: Library, built: Path, profile: str, editable: bool) -> dict[str, bytes]:
     """The module's files. With `editable`, the library and the author's are not among them."""
     name = library.__name__
-    names = [_wrappers.function_name(op) for op in definition_of(library).ops]
+    ops = definition_of(library).ops
+    gradients = {op.gradient.op for op in ops if op.gradient is not None}
+    names = [_wrappers.function_name(op) for op in ops]
+    public = [_wrappers.function_name(op) for op in ops if op.name not in gradients]
     own = _own.find(crate, names)
     _own.check_imports(own, name, names)
     path = f"__path__.append({str(own.folder)!r})\n" if editable else ""
     beside = f'_Path(__file__).with_name("lib{name}.so")'
     module = _MODULE.format(
         file=f"_Path({str(built)!r})" if editable else beside,
-        names="\n".join(f'    "{each}",' for each in names),
+        public="\n".join(f'    "{each}",' for each in public),
+        names=", ".join(names),
         functions="\n".join(f"{each} = _library.{each}" for each in names),
         own=_OWN.format(path=path, imports=_own.imports(own), exported=list(own.exported))
         if own.files
         else "",
     )
-    stub = f"{stubs(library)}\n{_own.imports(own)}__version__: str\n__all__ = {[*names, *own.exported]!r}\n"
+    stub = f"{stubs(library)}\n{_own.imports(own)}__version__: str\n__all__ = {[*public, *own.exported]!r}\n"
     files = {"__init__.py": module.encode(), "__init__.pyi": stub.encode(), "py.typed": b""}
     files |= _own.packed(own, editable)
     if not editable:

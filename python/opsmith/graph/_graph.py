@@ -7,13 +7,14 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from opsmith import _native
 from opsmith._errors import InvalidArgumentError, refused
-from opsmith._library import Library
+from opsmith._library import Library, library_of
 from opsmith.graph._output import Operation, Output, Variable, natives, place
 
 if TYPE_CHECKING:
@@ -45,24 +46,24 @@ class Graph:
         return scopes[-1] if scopes else self._root
 
     @staticmethod
-    def load(path: str | os.PathLike[str], libraries: Library | Iterable[Library] = ()) -> Graph:
+    def load(
+        path: str | os.PathLike[str], libraries: Library | ModuleType | Iterable[Library | ModuleType] = ()
+    ) -> Graph:
         """Read a graph that `save` wrote.
 
             >>> graph = opsmith.Graph.load("model.opsmith", [distances])
 
         - `path`: the file.
-        - `libraries`: the library or libraries of its ops, besides the standard operators. They may be of
-          other releases than those that the graph was made with.
+        - `libraries`: the library or libraries of its ops, besides the standard operators: from
+          `opsmith.load`, or modules of wheels. They may be of other releases than those that the graph was
+          made with.
 
         Raises `opsmith.NotFoundError` if the file or a library is missing, and
         `opsmith.InvalidArgumentError` if `path` is not a regular file or `libraries` are not libraries. A
         damaged file, or one that holds no graph, is an `opsmith.Error` with the `code` `"DataLoss"`.
         """
         given = list(libraries) if isinstance(libraries, Iterable) else [libraries]
-        wrong = [library for library in given if not isinstance(library, Library)]
-        if wrong:
-            raise InvalidArgumentError(f"Graph.load: expected libraries of opsmith.load, got {wrong[0]!r}")
-        natives = [library._opsmith_loaded.native for library in given]
+        natives = [library_of(library, "Graph.load")._opsmith_loaded.native for library in given]
         return Graph(_native.Graph.load(path, natives))
 
     def save(self, path: str | os.PathLike[str], outputs: Output | Iterable[Output] | None = None) -> None:

@@ -15,13 +15,15 @@ from jax import export
 from opsmith._definition import Loaded, Op
 from opsmith._errors import AlreadyExistsError, UnimplementedError
 from opsmith._forks import LOADING
-from opsmith._library import wire_waiting
+from opsmith._library import library_of, wire_waiting
 from opsmith.jax import _calls, _targets
 from opsmith.jax._calls import PLAIN
 from opsmith.jax._gradients import Differentiable
 from opsmith.jax._op import JaxOp, check_dtypes
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from opsmith._library import Library
 
 __all__ = ["PLAIN", "call", "export_checks", "wire"]
@@ -68,7 +70,7 @@ def call(
     return general(inputs, attrs if attrs is not None else op.default_attrs)
 
 
-def export_checks(*libraries: Library) -> list[export.DisabledSafetyCheck]:
+def export_checks(*libraries: Library | ModuleType) -> list[export.DisabledSafetyCheck]:
     """The `disabled_checks` of `jax.export.export` for programs that call these libraries' ops.
 
         >>> jax.export.export(jax.jit(f), disabled_checks=opsmith.jax.export_checks(distances))
@@ -78,7 +80,7 @@ def export_checks(*libraries: Library) -> list[export.DisabledSafetyCheck]:
     """
     return [
         export.DisabledSafetyCheck.custom_call(_targets.name(loaded, op))
-        for loaded in (library._opsmith_loaded for library in libraries)
+        for loaded in (library_of(library, "export_checks")._opsmith_loaded for library in libraries)
         for op in loaded.definition.ops
     ]
 

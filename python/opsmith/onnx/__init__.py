@@ -14,6 +14,7 @@ An op is in the domain that has the library's name, in version 1, by its CamelCa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 from onnx import NodeProto, defs, helper
@@ -21,7 +22,7 @@ from onnx import NodeProto, defs, helper
 from opsmith._definition import Definition, Op
 from opsmith._errors import NotFoundError, UnimplementedError
 from opsmith._forks import LOADING
-from opsmith._library import Library
+from opsmith._library import Library, definition_of, library_of
 from opsmith.onnx._attributes import protos
 from opsmith.onnx._schema import counts, is_packed, schema
 
@@ -30,19 +31,19 @@ __all__ = ["left_out", "node", "register", "translations"]
 _registered: dict[tuple[str, str], str] = {}
 
 
-def left_out(library: Library) -> dict[str, str]:
+def left_out(library: Library | ModuleType) -> dict[str, str]:
     """The ops that ONNX Runtime cannot have, by their CamelCase names, each with the reason."""
     return {op.name: why for op in _definition(library).ops if (why := op.unsupported.get("onnx"))}
 
 
-def register(*libraries: Library) -> None:
+def register(*libraries: Library | ModuleType) -> None:
     """Register the schemas of the libraries' ops with `onnx`.
 
     `onnx.checker` then checks their nodes, and `onnx.shape_inference` infers their outputs. Registering
     twice is fine.
     """
     for library in libraries:
-        loaded = library._opsmith_loaded
+        loaded = library_of(library, "register")._opsmith_loaded
         name, native = loaded.definition.name, loaded.native
         with LOADING:
             for op in loaded.definition.ops:
@@ -54,7 +55,7 @@ def register(*libraries: Library) -> None:
 
 
 def node(
-    library: Library,
+    library: Library | ModuleType,
     op: str,
     inputs: Sequence[str | Sequence[str] | None],
     outputs: Sequence[str],
@@ -83,7 +84,7 @@ def node(
     return made
 
 
-def translations(*libraries: Library) -> dict[Any, Callable[..., Any]]:
+def translations(*libraries: Library | ModuleType) -> dict[Any, Callable[..., Any]]:
     """The translations of the libraries' ops, for PyTorch's exporter. Registers the schemas too.
 
         >>> table = opsmith.onnx.translations(distances)
@@ -94,7 +95,8 @@ def translations(*libraries: Library) -> dict[Any, Callable[..., Any]]:
     from opsmith.onnx import _translate
 
     register(*libraries)
-    return {key: value for library in libraries for key, value in _translate.table(library._opsmith_loaded)}
+    loaded = [library_of(library, "translations")._opsmith_loaded for library in libraries]
+    return {key: value for own in loaded for key, value in _translate.table(own)}
 
 
 def check(op: Op) -> None:
@@ -116,6 +118,5 @@ def flatten(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> tuple[list[
     return flat, attrs
 
 
-def _definition(library: Library) -> Definition:
-    definition: Definition = library._opsmith_loaded.definition
-    return definition
+def _definition(library: Library | ModuleType) -> Definition:
+    return definition_of(library_of(library, "opsmith.onnx"))

@@ -94,15 +94,15 @@ def build_beside_the_repository(crate: Path) -> None:
     (crate / "target").symlink_to(PROGRAM.parents[1])
 
 
-def change(crate: Path, shown: str, op: str, test: str) -> None:
-    """What the tutorial does with a new crate, whose source has what it shows: add an op and its test."""
+def change(crate: Path, shown: str, op: str, *added: str) -> None:
+    """What the tutorial does with a new crate, whose source has what it shows: add an op and its tests."""
     source, tests = crate / "src" / "lib.rs", crate / "src" / "tests.rs"
     before = source.read_text(encoding="utf-8")
     assert shown in before
     changed, count = re.subn(r"^opsmith::library!.*\n", lambda _: op, before, flags=re.MULTILINE)
     assert count == 1
     source.write_text(changed, encoding="utf-8")
-    tests.write_text(f"{tests.read_text(encoding='utf-8')}\n{test}", encoding="utf-8")
+    tests.write_text("\n".join([tests.read_text(encoding="utf-8"), *added]), encoding="utf-8")
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ impl Guard {
 
     /// The conditions without which this number is not 0 anyway.
     fn without_those_of(&self, number: Expr) -> Self {
-        let needed = self.0.iter().filter(|(id, holds)| !vanishes(number.0, (**id, **holds)));
+        let needed = self.0.iter().filter(|(id, holds)| !vanishes(number.0, &alternatives((**id, **holds))));
         Self(needed.map(|(id, holds)| (*id, *holds)).collect())
     }
 
@@ -133,6 +133,22 @@ impl Adjoint {
     }
 }
 
+impl Adjoint {
+    /// The same in few contributions, so that a formula does not grow with each order by as many times as there are conditions: their sum,
+    /// which counts where one of them does.
+    fn few(self) -> Self {
+        /// So many are carried on by themselves.
+        const MOST: usize = 2;
+        if self.0.len() <= MOST {
+            return self;
+        }
+        let masks: Option<Vec<MaskExpr>> = self.0.iter().map(|(guard, _)| guard.mask()).collect();
+        let any = masks.and_then(|masks| masks.into_iter().reduce(|a, b| a | b));
+        let guard = any.and_then(|any| Guard::default().and(any, true)).unwrap_or_default();
+        Self(vec![(guard, Slope::new(self.sum()))])
+    }
+}
+
 /// The sum of contributions and another one. Sums along an axis of numbers on the same axes are one sum.
 fn together(all: Expr, other: Expr) -> Expr {
     joined(all, other).unwrap_or_else(|| all + other)
@@ -154,20 +170,32 @@ fn joined(all: Expr, other: Expr) -> Option<Expr> {
     }
 }
 
-/// Whether a number is 0 wherever a condition does not hold.
-fn vanishes(number: Id, condition: (Id, bool)) -> bool {
+/// Whether a number is 0 wherever none of these conditions holds.
+fn vanishes(number: Id, conditions: &[(Id, bool)]) -> bool {
     let is_zero = |id: Id| node_at(id) == Node::Constant(0);
+    let is_any_implied = |mask: Id, truth: bool| conditions.iter().any(|own| implies(mask, truth, *own));
     match node_at(number) {
         Node::Select(mask, yes, no) => {
-            (is_zero(no) && implies(mask, true, condition))
-                || (is_zero(yes) && implies(mask, false, condition))
+            (is_zero(no) && is_any_implied(mask, true)) || (is_zero(yes) && is_any_implied(mask, false))
         }
-        Node::Binary(Binary::Add, a, b) => vanishes(a, condition) && vanishes(b, condition),
-        Node::Fold(Fold::Sum, axis, a) => match anywhere(condition) {
-            Some((along, inner)) if along == axis => vanishes(a, inner),
-            _ => !axes_of(condition.0).has(axis) && vanishes(a, condition),
-        },
+        Node::Binary(Binary::Add, a, b) => vanishes(a, conditions) && vanishes(b, conditions),
+        Node::Fold(Fold::Sum, axis, a) => {
+            let inner = conditions.iter().filter_map(|own| match anywhere(*own) {
+                Some((along, inner)) if along == axis => Some(inner),
+                _ => (!axes_of(own.0).has(axis)).then_some(*own),
+            });
+            vanishes(a, &inner.collect::<Vec<_>>())
+        }
         _ => false,
+    }
+}
+
+/// The conditions of which one at least has to hold for this one to hold.
+fn alternatives((mask, holds): (Id, bool)) -> Vec<(Id, bool)> {
+    match node_at(mask) {
+        Node::Or(a, b) if holds => [a, b].into_iter().flat_map(|own| alternatives((own, true))).collect(),
+        Node::Not(a) => alternatives((a, !holds)),
+        _ => vec![(mask, holds)],
     }
 }
 
@@ -246,7 +274,7 @@ impl Graph {
             if let Node::Input(position) = self.nodes[index] {
                 gradients[position as usize] = adjoint.sum();
             }
-            for (guard, gradient) in adjoint.0 {
+            for (guard, gradient) in adjoint.few().0 {
                 let value = (self.nodes[index], values[index]);
                 for (operand, guard, term) in contributions(value, values, &guard, gradient, read) {
                     let (guard, term) = over_axes(axes[index].minus(axes[operand.index()]), guard, term);

@@ -12,11 +12,16 @@ use anyhow::{Context, Result, bail};
 use crate::Outcome;
 use crate::text::{FAINT, STRONG, print, styled};
 
-/// Where each file goes, and its text; `{{name}}` and `{{opsmith}}` stand for what differs.
-const FILES: [(&str, &str); 7] = [
+/// Where each file goes, and its text; `{{name}}` and `{{opsmith}}` stand for what differs. These are of every crate.
+const FILES: [(&str, &str); 3] = [
     ("Cargo.toml", include_str!("../../templates/new/Cargo.toml.in")),
     ("pyproject.toml", include_str!("../../templates/new/pyproject.toml")),
     (".gitignore", include_str!("../../templates/new/gitignore")),
+];
+/// The source of one without ops.
+const EMPTY: [(&str, &str); 1] = [("src/lib.rs", include_str!("../../templates/new/empty.rs"))];
+/// That of one with an op.
+const EXAMPLE: [(&str, &str); 4] = [
     ("README.md", include_str!("../../templates/new/README.md")),
     ("src/lib.rs", include_str!("../../templates/new/lib.rs")),
     ("src/tests.rs", include_str!("../../templates/new/tests.rs")),
@@ -38,6 +43,9 @@ pub(crate) struct Options {
     /// built or installed from, if it is still there, else this program's version]
     #[arg(long, value_name = "PATH|VERSION")]
     opsmith: Option<String>,
+    /// Leave out the example: the op, its tests and the README
+    #[arg(long)]
+    empty: bool,
 }
 
 /// Makes the crate.
@@ -56,17 +64,18 @@ pub(crate) fn new(options: &Options) -> Result<Outcome> {
             return Err(error).with_context(|| format!("{}: cannot be made", folder.display()));
         }
     }
-    if let Err(error) = fill(folder, name, &opsmith) {
+    let source: &[_] = if options.empty { &EMPTY } else { &EXAMPLE };
+    if let Err(error) = fill(folder, name, &opsmith, source) {
         // What is half made would be in the way of the next try.
         let _ = fs::remove_dir_all(folder);
         return Err(error);
     }
-    print(&steps(folder, name))?;
+    print(&steps(folder, name, options.empty))?;
     Ok(Outcome::Good)
 }
 
-fn fill(folder: &Path, name: &str, opsmith: &str) -> Result<()> {
-    for (place, template) in FILES {
+fn fill(folder: &Path, name: &str, opsmith: &str, source: &[(&str, &str)]) -> Result<()> {
+    for &(place, template) in FILES.iter().chain(source) {
         let path = folder.join(place);
         let mut text = template.replace("{{name}}", name).replace("{{opsmith}}", opsmith);
         if place == "Cargo.toml" && is_in_workspace(folder) {
@@ -93,7 +102,11 @@ fn is_in_workspace(folder: &Path) -> bool {
     manifests.filter_map(|path| read_manifest(&path)).any(|text| text.contains("[workspace"))
 }
 
-fn steps(folder: &Path, name: &str) -> String {
+fn steps(folder: &Path, name: &str, is_empty: bool) -> String {
+    if is_empty {
+        let place = folder.join("src/lib.rs");
+        return format!("{} has no ops yet: write some in {}\n", styled(STRONG, name), place.display());
+    }
     let steps = [
         (format!("cd {}", folder.display()), ""),
         ("cargo test".to_owned(), "the tests in Rust"),

@@ -34,7 +34,11 @@ fn build(folder: &Path, arguments: &[&str]) -> Output {
 }
 
 fn make(folder: &TempDir, name: &str) -> PathBuf {
-    let output = opsmith().args(["new", name]).current_dir(folder).output().unwrap();
+    make_with(folder, name, &[])
+}
+
+fn make_with(folder: &TempDir, name: &str, options: &[&str]) -> PathBuf {
+    let output = opsmith().args(["new", name]).args(options).current_dir(folder).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     let made = folder.path().join(name);
     fs::copy(workspace().join("Cargo.lock"), made.join("Cargo.lock")).unwrap();
@@ -179,8 +183,9 @@ fn the_compiler_speaks_of_the_authors_own_lines() {
 #[test]
 fn what_is_built_but_no_library_of_ops_says_what_is_missing() {
     let folder = TempDir::new().unwrap();
-    let made = make(&folder, "empty_ops");
+    let made = make_with(&folder, "empty_ops", &["--empty"]);
     let source = made.join("src/lib.rs");
+    let empty = fs::read_to_string(&source).unwrap();
 
     fs::write(&source, "//! Nothing.\n").unwrap();
     let output = build(&made, &[]);
@@ -188,7 +193,7 @@ fn what_is_built_but_no_library_of_ops_says_what_is_missing() {
     assert!(stderr(&output).contains("`empty_ops` was built, but cannot be used: "), "{}", stderr(&output));
     assert!(stderr(&output).contains("\n  → list the ops of the crate once"), "{}", stderr(&output));
 
-    fs::write(&source, "//! No ops.\nopsmith::library! { name = \"empty_ops\", ops = [] }\n").unwrap();
+    fs::write(&source, empty).unwrap();
     let output = build(&made, &[]);
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     assert!(

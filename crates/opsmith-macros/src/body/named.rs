@@ -107,6 +107,10 @@ fn check(body: &mut OneBody, options: &Options, function: &ItemFn) -> Result<()>
             two functions";
         return Err(Error::new(place, message));
     }
+    if body.outputs.iter().any(|output| output.number != body.outputs[0].number) {
+        let message = "the results of an op are all positions or all masks: write two functions";
+        return Err(Error::new(place, message));
+    }
     if let Some(orders) = options.orders.as_ref().filter(|orders| orders.base10_digits() != "0") {
         return Err(Error::new(orders.span(), "positions and masks have no gradient"));
     }
@@ -185,6 +189,25 @@ impl<'a> Named<'a> {
         self.refuse(Error::new(ident.span(), message));
     }
 
+    /// A fold is along one axis, and the largest along one is no larger of two numbers.
+    fn check_fold(&mut self, call: &ExprMethodCall) {
+        let axes =
+            call.args.iter().filter_map(name_of).filter(|ident| self.axes.iter().any(|name| *ident == name));
+        let axes: Vec<&Ident> = axes.collect();
+        let method = call.method.to_string();
+        let message = match (method.as_str(), &axes[..]) {
+            ("max" | "min", [axis]) if call.args.len() == 1 && !self.numbers.contains(axis) => {
+                format!("`{method}` takes another number; along an axis write `a{method}({axis})`")
+            }
+            (_, [_, _, ..]) if OF_NUMBERS.contains(&method.as_str()) && axes.len() == call.args.len() => {
+                let each: String = axes.iter().map(|axis| format!(".{method}({axis})")).collect();
+                format!("`{method}` takes one axis; for several write `{each}`")
+            }
+            _ => return,
+        };
+        self.refuse(Error::new(call.method.span(), message));
+    }
+
     /// Nothing is taken from a number by an index.
     fn check_index(&mut self, index: &ExprIndex) {
         let Some(number) = name_of(&index.expr).filter(|ident| self.numbers.contains(ident)) else { return };
@@ -223,6 +246,7 @@ impl VisitMut for Named<'_> {
         if call.method == "at" {
             self.check_at(call);
         }
+        self.check_fold(call);
         let is_one_of = |names: &[&str]| names.iter().any(|name| call.method == name);
         let axes = if is_one_of(&OF_TWO) { 2 } else { usize::from(is_one_of(&OF_NUMBERS)) };
         // Iterators have methods of these names, which take functions.

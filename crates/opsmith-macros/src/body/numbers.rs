@@ -367,6 +367,15 @@ impl Rules for Body<'_> {
                 if let ([other], true) = (&arguments[..], self.is_position(&call.receiver, names)) {
                     return self.comparison_of(&call.receiver, &method, other, names);
                 }
+                if self.is_mask(&call.receiver, names)
+                    && FOLDS.contains(&method.as_str())
+                    && method != "count"
+                {
+                    let message = format!(
+                        "a mask has no `{method}`: `count` is how often it is true, a number; `any` and `all` are masks"
+                    );
+                    return Some(syn::Error::new_spanned(&call.method, message));
+                }
                 self.argument(self.number(&call.receiver, names)?, &method, &arguments, names)
             }
             Expr::Call(call) => {

@@ -89,4 +89,24 @@ fn other_bound<S: Scalar>(x: S) -> S {
     x.sum(j)
 }
 
+#[body("(i,j)->(i),(i)", outputs = [at, found])]
+fn mixed<S: Indexed>(x: S) -> (S::Index, S::Mask) {
+    (x.argmax(j), x.gt(S::of(0.0)).any(j))
+}
+
+#[body("(i,j)->(i)")]
+fn largest<S: Indexed>(x: S) -> S {
+    x.max(j)
+}
+
+#[body("(i,j)->()")]
+fn several<S: Indexed>(x: S) -> S {
+    x.sum(i, j)
+}
+
+#[body("(i,j)->(i)")]
+fn of_mask<S: Indexed>(x: S) -> S {
+    x.gt(S::of(0.0)).sum(j)
+}
+
 fn main() {}
