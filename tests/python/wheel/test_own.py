@@ -55,8 +55,12 @@ def distances(x: Any, y: Any) -> Any:
 USE = """\
 import distances
 from distances.layers import numbers
+from opsmith import testing
 
-assert distances.__all__[-2:] == ["SCALE", "nearest"] and "pairwise_manhattan_distance" in distances.__all__
+assert distances.__all__ == ["pairwise_manhattan_distance", "SCALE", "nearest"]
+# The module stands for its library.
+assert testing.check(distances, "pairwise_manhattan_distance", cases=1, properties=["empty"]).failures == ()
+assert distances.pairwise_manhattan_distance_grad.__module__ == "distances"
 assert numbers.distances([[1.0]], [[3.0]]).tolist() == [[4.0]]
 assert distances.nearest([[1.0], [9.0]], [[8.0], [2.0]]).tolist() == [1, 0]
 print(numbers.__file__)
