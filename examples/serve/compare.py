@@ -136,7 +136,8 @@ def main() -> None:
         }
         for _ in range(options.runs):
             answers = [
-                measure(name, command, port, load(port), own) for name, (command, port, own) in servers.items()
+                measure(name, command, port, load(port), own)
+                for name, (command, port, own) in servers.items()
             ]
             if any(answer != answers[0] for answer in answers):
                 raise ValueError(f"they are not the same: {answers}")

@@ -199,8 +199,8 @@ def op_meant(asked: str, given: object, name: str | None) -> tuple[Library, Op]:
     if found is None:
         named = "" if name is None else f" and {name!r}"
         raise InvalidArgumentError(
-            f"`{asked}` takes a function of a library from `opsmith.load`, or a library and the "
-            f"name of an op, got {given!r}{named}"
+            f"`{asked}` takes a function of a library from `opsmith.load`, or a library (or the module of a "
+            f"wheel) and the name of an op, got {given!r}{named}"
         )
     return found
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from types import ModuleType
 
 from opsmith import _wrappers
 from opsmith._definition import Op
 from opsmith._docs import docstring
-from opsmith._library import Library, definition_of, load
+from opsmith._library import Library, definition_of, library_meant, load
 
 _HEAD = '''\
 """{overview}"""
@@ -21,15 +22,15 @@ Array = TypeVar("Array", bound=SupportsDLPack)
 '''
 
 
-def stubs(library: Library | str | os.PathLike[str]) -> str:
+def stubs(library: Library | ModuleType | str | os.PathLike[str]) -> str:
     """The type stub (`.pyi`) of a library, as text: its functions with types and docstrings.
 
         >>> pathlib.Path("distances.pyi").write_text(opsmith.stubs("libdistances.so"))
 
-    The argument is a loaded library, or the path of one.
+    The argument is a loaded library, the module of a wheel, or the path of a library.
     """
-    if not isinstance(library, Library):
-        library = load(library)
+    loaded = library_meant(library)
+    library = load(library) if loaded is None else loaded  # type: ignore[arg-type]
     head = _HEAD.format(overview=(library.__doc__ or "").strip().replace("\\", "\\\\"))
     return "\n".join([head, *map(_op, definition_of(library).ops)])
 

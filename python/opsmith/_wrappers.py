@@ -113,15 +113,17 @@ def source(op: Op) -> str:
     # What is missing is told in the function: before that, what has been written wrongly instead.
     required = [attr.python_name for attr in op.call_attrs if not attr.has_default]
     given = [
-        f"{each} = _MISSING" if each.partition(":")[0] in required else each for each in parameters(op, "Array")
+        f"{each} = _MISSING" if each.partition(":")[0] in required else each
+        for each in parameters(op, "Array")
     ]
     given += ["**_others"] if attrs else []
     lines = [f"def {function_name(op)}({', '.join(given)}) -> {return_annotation(op, 'Array')}:"]
     lines.append(f"    {docstring(op)!r}")
     if attrs:
         lines += ["    if _others:", "        _refuse(_others)"]
-    for name in required:
-        lines += [f"    if {name} is _MISSING:", f"        _lacks({name!r})"]
+    if required:
+        lines.append(f"    if {' or '.join(f'{each} is _MISSING' for each in required)}:")
+        lines.append(f"        _lacks({', '.join(f'{each}={each}' for each in required)})")
     lookup = _lookup(op)
     if lookup is not None:
         lines.append(f"    _call = {lookup}")
@@ -187,9 +189,13 @@ _MISSING = object()
 """Stands for a required attribute that a call does not give."""
 
 
-def _lacks(op: Op, name: str) -> NoReturn:
-    """Raises Python's own error for a required argument that a call does not give."""
-    raise TypeError(f"{function_name(op)}() missing 1 required positional argument: {name!r}")
+def _lacks(op: Op, /, **given: Any) -> NoReturn:
+    """Raises Python's own error for required attributes that a call does not give."""
+    names = [repr(name) for name, value in given.items() if value is _MISSING]
+    kind = "keyword-only" if any(arg.optional for arg in op.inputs) else "positional"
+    listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    plural = "" if len(names) == 1 else "s"
+    raise TypeError(f"{function_name(op)}() missing {len(names)} required {kind} argument{plural}: {listed}")
 
 
 _MEANT = {"axis": "axes", "dim": "axes", "dims": "axes", "keepdims": "keep_dims", "keepdim": "keep_dims"}

@@ -184,7 +184,9 @@ def check(
     return report
 
 
-def _resolve(op: Callable[..., Any] | Library | ModuleType, name: str | None) -> tuple[Library, tuple[Op, ...]]:
+def _resolve(
+    op: Callable[..., Any] | Library | ModuleType, name: str | None
+) -> tuple[Library, tuple[Op, ...]]:
     """The library and those of its ops that are meant."""
     library = library_meant(op)
     if library is not None and name is None:

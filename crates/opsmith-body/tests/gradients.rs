@@ -186,6 +186,40 @@ fn nothing_leaks_from_the_branch_not_taken() {
     }
 }
 
+/// Many conditions on one number, whose slope is infinite where none of them holds.
+struct Stairs;
+
+impl Body<1, 1> for Stairs {
+    #[inline(always)]
+    fn eval<S: Scalar>(&self, [x]: [S; 1]) -> [S; 1] {
+        let (root, mut sum) = (x.sqrt(), S::of(0.0));
+        for step in 1..=6 {
+            let step = f64::from(step);
+            sum = sum + S::select(x.gt(S::of(step)), root * step, S::of(0.0));
+        }
+        [sum]
+    }
+}
+
+#[test]
+fn many_conditions_stay_one_contribution() {
+    let first = trace(&Stairs).gradient();
+    let (second, third) = (first.gradient(), first.gradient().gradient());
+    for (x, steps) in [(0.0, 0.0), (0.5, 0.0), (2.5, 3.0), (4.5, 10.0), (9.0, 21.0)] {
+        let of =
+            |slope: f64, power: f64| if steps == 0.0 { 0.0 } else { steps * slope * f64::powf(x, power) };
+        let is_near = |found: f64, expected: f64| (found - expected).abs() <= 1e-12 * expected.abs();
+        let found = eval_graph(&first, &[x, 1.0])[0];
+        assert!(is_near(found, of(0.5, -0.5)), "{x}: {found}");
+        let found = eval_graph(&second, &[x, 1.0, 1.0])[0];
+        assert!(is_near(found, of(-0.25, -1.5)), "{x}: {found}");
+        let found = eval_graph(&third, &[x, 1.0, 1.0, 1.0, 0.0])[0];
+        assert!(is_near(found, of(0.375, -2.5)), "{x}: {found}");
+    }
+    let lines = third.formula().lines().count();
+    assert!(lines < 100, "{lines}");
+}
+
 /// Roots of what `x` has no part in where it is negative.
 struct Roots;
 

@@ -66,7 +66,7 @@ impl LibraryFile {
 /// attributes without a default, for each of which there is one value. Some ops have too long a formula.
 fn explain(library: &Library, json: &mut Value) -> Result<()> {
     for json in json["ops"].as_array_mut().into_iter().flatten().filter(|op| op["explained"] == true) {
-        let Some(op) = library.op(json["name"].as_str().unwrap_or_default()).ok() else { continue };
+        let op = library.op(json["name"].as_str().unwrap_or_default()).map_err(told)?;
         let attrs = op.signature().attrs.iter();
         let given: Vec<(&str, AttrValue)> =
             attrs.filter_map(|attr| Some((attr.name.as_str(), simplest(attr)?))).collect();

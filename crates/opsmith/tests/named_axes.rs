@@ -452,3 +452,18 @@ fn axes_have_sizes_of_their_own() {
     opsmith::infer_ok!(testing::shapes::<green>(), "[3,?]", "[d0_1]");
     opsmith::infer_ok!(testing::shapes::<top_three>(), "[4,?]", "[d0_0,3]");
 }
+
+/// Local names may be those of axes, also where a fold could take one.
+#[body("(i,k = 2),(j,k)->(i,j)")]
+fn lent_names<S: Indexed>(x: S, y: S) -> S {
+    let [i, j] = [0, 1].map(|i| x.at(k, i));
+    i.max(j) + y.sum(k)
+}
+
+#[test]
+fn local_names_are_no_axes() -> Result<()> {
+    let (x, y) = (array![[1.0, 4.0], [7.0, 2.0]], array![[10.0, 20.0]]);
+    let outputs = testing::call::<lent_names>().input(&x).input(&y).run()?;
+    assert_eq!(outputs.array::<f64, Ix2>("z")?, array![[34.0], [37.0]]);
+    Ok(())
+}

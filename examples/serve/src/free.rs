@@ -31,44 +31,43 @@ pub(crate) fn why_alone(
         dims.first().map(|dim| (dims.len(), dim.value().is_none()))
     };
     let mut known: HashMap<String, Rows> = HashMap::new();
-    let mut why: Option<String> = None;
+    // Why the rows are mixed in a tensor, if they are.
+    let mut whys: HashMap<String, String> = HashMap::new();
     for operation in needed {
-        let node = || format!("node `{}` ({})", operation.name(), operation.kind());
-        let rows = match operation.kind() {
+        let (node, kind) = (operation.name(), operation.kind());
+        let (rows, why) = match kind {
             // An effect is one for each run, and not for each row.
-            _ if !operation.controls().is_empty() => {
-                why.get_or_insert_with(|| format!("{} waits for another node", node()));
-                Rows::Mixed
+            _ if !operation.controls().is_empty() => (
+                vec![Rows::Mixed; operation.num_outputs()],
+                format!("node `{node}` ({kind}) waits for another"),
+            ),
+            "Placeholder" => {
+                let rows = match first(&operation.output(0)?) {
+                    Some((rank, true)) => Rows::Along(rank),
+                    _ => Rows::Mixed,
+                };
+                (vec![rows], format!("input `{node}` has no first dim of unknown size"))
             }
-            "Placeholder" => match first(&operation.output(0)?) {
-                Some((rank, true)) => Rows::Along(rank),
-                _ => {
-                    let name = operation.name();
-                    why.get_or_insert_with(|| format!("input `{name}` has no first dim of unknown size"));
-                    Rows::Mixed
-                }
-            },
-            "Constant" | "Variable" => Rows::None,
-            _ => {
-                let rows = call(operation, &known)?;
-                if rows.contains(&Rows::Mixed) {
-                    why.get_or_insert_with(|| format!("the rows are no free axis of {}", node()));
-                }
-                for (output, rows) in operation.outputs().iter().zip(rows) {
-                    known.insert(output.name(), rows);
-                }
-                continue;
-            }
+            "Constant" | "Variable" => (vec![Rows::None], String::new()),
+            _ => (call(operation, &known)?, format!("the rows are no free axis of node `{node}` ({kind})")),
         };
-        known.insert(operation.output(0)?.name(), rows);
+        let inputs = operation.inputs();
+        let why = inputs.iter().flatten().find_map(|input| whys.get(&input.name())).cloned().unwrap_or(why);
+        for (output, rows) in operation.outputs().iter().zip(rows) {
+            if rows == Rows::Mixed {
+                whys.insert(output.name(), why.clone());
+            }
+            known.insert(output.name(), rows);
+        }
     }
     let is_first = |output: &&Output| {
         let rank = output.shape().rank();
         rank.is_some_and(|rank| known.get(&output.name()) == Some(&Rows::Along(rank)))
     };
-    let other = inputs.iter().chain(outputs).find(|output| !is_first(output));
-    Ok(other.map(|output| {
-        why.unwrap_or_else(|| format!("the first dim of `{}` is not that of the rows", output.name()))
+    let other = inputs.iter().chain(outputs).find(|output| !is_first(output)).map(Output::name);
+    Ok(other.map(|name| match whys.remove(&name) {
+        Some(why) => why,
+        None => format!("the first dim of `{name}` is not that of the rows"),
     }))
 }
 

@@ -125,7 +125,7 @@ impl Server {
             "/model" => Ok(ok(JSON, self.description())),
             "/metrics" => Ok(ok("text/plain; version=0.0.4", self.metrics.text())),
             _ if self.ends.load(Ordering::Relaxed) => {
-                let text = "the server ends";
+                let text = "the server is stopping";
                 Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, text))
             }
             _ => Ok(ok(JSON, json!({"status": "ok"}).to_string())),

@@ -3,6 +3,7 @@
 //! One thread reads requests and writes answers; others, the workers, read tensors, run the model and write tensors, on as many
 //! requests at a time as wait and fit together.
 
+mod apart;
 mod batch;
 mod free;
 mod halves;

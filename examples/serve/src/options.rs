@@ -16,7 +16,7 @@ pub(crate) struct Options {
     /// An output that answers have, by its name in the model, once for each. Required for a graph; of an ONNX model all are the default
     #[arg(long, value_name = "NAME")]
     pub(crate) output: Vec<String>,
-    /// The values of the graph's variables, as `Session::save` wrote them, or `save_for` for a graph of `save_for`; a graph with variables needs it
+    /// The values of the graph's variables, as `Session.save` wrote them, for the same outputs as the graph; a graph with variables needs it
     #[arg(long, value_name = "FILE", conflicts_with = "runtime")]
     pub(crate) checkpoint: Option<PathBuf>,
     /// Serve a graph whose variables have the values that they begin with, and no checkpoint
@@ -39,8 +39,8 @@ pub(crate) struct Limits {
     /// An address, or a name, and a port to listen at; port 0 is any that is free
     #[arg(long, default_value = "127.0.0.1:8080", value_parser = address, value_name = "ADDRESS:PORT")]
     pub(crate) listen: SocketAddr,
-    /// Threads that run the model. On how many others these compute, all together, `OPSMITH_NUM_THREADS` says in the environment; without it
-    /// on as many as there are cores
+    /// Threads that run the model, each a request or a batch at a time. What one computes is shared with other threads, as many as
+    /// `OPSMITH_NUM_THREADS` says in the environment, less one; without it as many as there are cores. For small models set it to 1
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) workers: u16,
     /// The most requests that are computed as one; 1 computes each by itself

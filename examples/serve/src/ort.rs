@@ -14,6 +14,7 @@ use opsmith_core::tensor::row_major_strides;
 use opsmith_core::{Code, DType, Dim, Error, Result, Shape};
 use opsmith_runtime::{Graph, Tensor};
 
+use crate::apart;
 use crate::model::{Argument, Model};
 use crate::options::Options;
 
@@ -244,7 +245,12 @@ impl OnnxModel {
             arguments.iter().map(|argument| Ok(CString::new(argument.name.as_str())?)).collect()
         };
         let names = [named(&inputs)?, named(&outputs)?];
-        Ok(OnnxModel { api, session, memory, inputs, outputs, names, free_rows: options.free_rows })
+        let free_rows = options.free_rows;
+        let model = OnnxModel { api, session, memory, inputs, outputs, names, free_rows };
+        if free_rows {
+            apart::check(&model)?;
+        }
+        Ok(model)
     }
 
     /// A tensor of ONNX Runtime's over the memory of one of ours.

@@ -19,7 +19,7 @@ from typing import Any
 
 from onnx import NodeProto, defs, helper
 
-from opsmith._definition import Definition, Op
+from opsmith._definition import Op
 from opsmith._errors import NotFoundError, UnimplementedError
 from opsmith._forks import LOADING
 from opsmith._library import Library, definition_of, library_of
@@ -33,7 +33,11 @@ _registered: dict[tuple[str, str], str] = {}
 
 def left_out(library: Library | ModuleType) -> dict[str, str]:
     """The ops that ONNX Runtime cannot have, by their CamelCase names, each with the reason."""
-    return {op.name: why for op in _definition(library).ops if (why := op.unsupported.get("onnx"))}
+    return {
+        op.name: why
+        for op in definition_of(library_of(library, "left_out")).ops
+        if (why := op.unsupported.get("onnx"))
+    }
 
 
 def register(*libraries: Library | ModuleType) -> None:
@@ -73,7 +77,7 @@ def node(
     Raises `opsmith.NotFoundError` for an unknown op, `opsmith.UnimplementedError` for one that ONNX Runtime
     cannot have, and `opsmith.InvalidArgumentError` for an attribute that does not fit.
     """
-    definition = _definition(library)
+    definition = definition_of(library_of(library, "node"))
     known = next((each for each in definition.ops if op in (each.name, each.snake_name)), None)
     if known is None:
         raise NotFoundError(f"library `{definition.name}` has no op `{op}`")
@@ -94,8 +98,8 @@ def translations(*libraries: Library | ModuleType) -> dict[Any, Callable[..., An
     """
     from opsmith.onnx import _translate
 
-    register(*libraries)
     loaded = [library_of(library, "translations")._opsmith_loaded for library in libraries]
+    register(*libraries)
     return {key: value for own in loaded for key, value in _translate.table(own)}
 
 
@@ -116,7 +120,3 @@ def flatten(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> tuple[list[
         lists = zip(op.inputs, inputs, strict=False)
         attrs = attrs | {arg.number_attr: len(value) for arg, value in lists if arg.number_attr is not None}
     return flat, attrs
-
-
-def _definition(library: Library | ModuleType) -> Definition:
-    return definition_of(library_of(library, "opsmith.onnx"))

@@ -103,7 +103,10 @@ def test_sessions_are_of_graphs(graph: Graph) -> None:
         Session(graph, threads=True)
     with pytest.raises(opsmith.InvalidArgumentError, match="expected a library of opsmith"):
         Graph.load("any", ["libdistances.so"])  # type: ignore[list-item]
-    with pytest.raises(opsmith.InvalidArgumentError, match=r"expected a library of opsmith\.load, or the module of a wheel, got 3"):
+    with pytest.raises(
+        opsmith.InvalidArgumentError,
+        match=r"expected a library of opsmith\.load, or the module of a wheel, got 3",
+    ):
         Graph.load("any", 3)  # type: ignore[arg-type]
     assert {"Graph", "Session", "ops", "optimizers"} <= set(dir(opsmith)) and opsmith.__version__
 

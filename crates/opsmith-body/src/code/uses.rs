@@ -17,7 +17,7 @@ impl Uses {
             left[value.0 as usize].1 += 1;
         }
         // What reads a vector comes after it, so that it is known whether that is needed itself.
-        for index in (0..ops.len()).rev().filter(|index| ops[*index].operands().next().is_some()) {
+        for index in (0..ops.len()).rev() {
             if left[index].1 > 0 {
                 ops[index].operands().for_each(|operand| left[operand.0 as usize].1 += 1);
             }

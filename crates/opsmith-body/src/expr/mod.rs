@@ -4,6 +4,7 @@ mod absent;
 mod cuda;
 mod functions;
 mod graph;
+mod guard;
 mod interpret;
 mod listing;
 mod lying;

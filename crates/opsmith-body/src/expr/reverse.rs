@@ -5,56 +5,11 @@ use std::collections::BTreeMap;
 use crate::axes::{Axes, Axis};
 use crate::dual::Dual;
 use crate::expr::graph::{Argument, Graph, Value};
+use crate::expr::guard::Guard;
 use crate::expr::node::{Binary, Compare, Fold, Id, Node, Unary};
 use crate::expr::read::Read;
 use crate::expr::trace::{Expr, MaskExpr, axes_of, is_constant, node, node_at, of_axis, record};
 use crate::scalar::Scalar;
-
-/// Where a contribution counts: masks of the new graph, and whether each is true or false there.
-///
-/// A contribution through `select` is not multiplied by zero where it is not taken: that would make NaN of an infinite
-/// derivative further down. It is carried on as it is, with the condition, and selected at the very input.
-#[derive(Clone, Default, PartialEq)]
-struct Guard(BTreeMap<Id, bool>);
-
-impl Guard {
-    /// With a further condition; nothing if they contradict each other.
-    fn and(&self, mask: MaskExpr, holds: bool) -> Option<Self> {
-        let (id, negated) = mask.without_not();
-        let mut guard = self.clone();
-        let holds = holds != negated;
-        match guard.0.insert(id, holds) {
-            Some(before) if before != holds => None,
-            _ => Some(guard),
-        }
-    }
-
-    /// The mask that is true in one guard and false in the other, if they are the same otherwise.
-    fn only_difference(&self, other: &Self) -> Option<Id> {
-        let mut differences = self.0.iter().filter(|(id, holds)| other.0.get(id) != Some(holds));
-        match (self.0.keys().eq(other.0.keys()), differences.next(), differences.next()) {
-            (true, Some((id, _)), None) => Some(*id),
-            _ => None,
-        }
-    }
-
-    /// The conditions without which this number is not 0 anyway.
-    fn without_those_of(&self, number: Expr) -> Self {
-        let needed = self.0.iter().filter(|(id, holds)| !vanishes(number.0, &alternatives((**id, **holds))));
-        Self(needed.map(|(id, holds)| (*id, *holds)).collect())
-    }
-
-    /// A number where the conditions hold, 0 elsewhere.
-    fn select(&self, number: Expr) -> Expr {
-        self.mask().map_or(number, |mask| Expr::select(mask, number, Expr::of(0.0)))
-    }
-
-    /// All conditions as one mask, if there are any.
-    fn mask(&self) -> Option<MaskExpr> {
-        let masks = self.0.iter().map(|(id, holds)| if *holds { MaskExpr(*id) } else { !MaskExpr(*id) });
-        masks.reduce(|a, b| a & b)
-    }
-}
 
 /// A gradient, perhaps still to be divided: what is found over a divisor may be an output that is read.
 #[derive(Clone, Copy)]
@@ -131,9 +86,7 @@ impl Adjoint {
         let terms = needed.0.iter().map(|(guard, gradient)| guard.select(gradient.whole()));
         terms.reduce(|a, b| a + b).unwrap_or_else(|| Expr::of(0.0))
     }
-}
 
-impl Adjoint {
     /// The same in few contributions, so that a formula does not grow with each order by as many times as there are conditions: their sum,
     /// which counts where one of them does.
     fn few(self) -> Self {
@@ -142,85 +95,34 @@ impl Adjoint {
         if self.0.len() <= MOST {
             return self;
         }
-        let masks: Option<Vec<MaskExpr>> = self.0.iter().map(|(guard, _)| guard.mask()).collect();
-        let any = masks.and_then(|masks| masks.into_iter().reduce(|a, b| a | b));
-        let guard = any.and_then(|any| Guard::default().and(any, true)).unwrap_or_default();
-        Self(vec![(guard, Slope::new(self.sum()))])
+        let any = Guard::any(self.0.iter().map(|(guard, _)| guard));
+        Self(vec![(any, Slope::new(self.sum()))])
     }
 }
 
-/// The sum of contributions and another one. Sums along an axis of numbers on the same axes are one sum.
+/// The sum of contributions and another one. Sums along an axis of numbers on the same axes are one sum, if it is soon found.
 fn together(all: Expr, other: Expr) -> Expr {
-    joined(all, other).unwrap_or_else(|| all + other)
+    /// So many nodes are looked at.
+    const MOST_NODES: usize = 1 << 8;
+    let mut left = MOST_NODES;
+    joined(all, other, &mut left).unwrap_or_else(|| all + other)
 }
 
-/// The same where the other one joins a sum that is there.
-fn joined(all: Expr, other: Expr) -> Option<Expr> {
+/// The same where the other one joins a sum that is there, `left` being how many nodes may be looked at.
+fn joined(all: Expr, other: Expr, left: &mut usize) -> Option<Expr> {
     let Node::Fold(Fold::Sum, axis, of_other) = node_at(other.0) else { return None };
+    *left = left.checked_sub(1)?;
     match node_at(all.0) {
         Node::Fold(Fold::Sum, own, a) if own == axis && axes_of(a) == axes_of(of_other) => {
             Some(node(Node::Fold(Fold::Sum, axis, together(Expr(a), Expr(of_other)).0)))
         }
         Node::Binary(Binary::Add, a, b) => {
-            let first = joined(Expr(a), other).map(|a| a + Expr(b));
-            first.or_else(|| Some(Expr(a) + joined(Expr(b), other)?))
+            let first = joined(Expr(a), other, left).map(|a| a + Expr(b));
+            first.or_else(|| Some(Expr(a) + joined(Expr(b), other, left)?))
         }
-        Node::Binary(Binary::Sub, a, b) => Some(joined(Expr(a), other)? - Expr(b)),
+        Node::Binary(Binary::Sub, a, b) => Some(joined(Expr(a), other, left)? - Expr(b)),
         _ => None,
     }
-}
-
-/// Whether a number is 0 wherever none of these conditions holds.
-fn vanishes(number: Id, conditions: &[(Id, bool)]) -> bool {
-    let is_zero = |id: Id| node_at(id) == Node::Constant(0);
-    let is_any_implied = |mask: Id, truth: bool| conditions.iter().any(|own| implies(mask, truth, *own));
-    match node_at(number) {
-        Node::Select(mask, yes, no) => {
-            (is_zero(no) && is_any_implied(mask, true)) || (is_zero(yes) && is_any_implied(mask, false))
-        }
-        Node::Binary(Binary::Add, a, b) => vanishes(a, conditions) && vanishes(b, conditions),
-        Node::Fold(Fold::Sum, axis, a) => {
-            let inner = conditions.iter().filter_map(|own| match anywhere(*own) {
-                Some((along, inner)) if along == axis => Some(inner),
-                _ => (!axes_of(own.0).has(axis)).then_some(*own),
-            });
-            vanishes(a, &inner.collect::<Vec<_>>())
-        }
-        _ => false,
-    }
-}
-
-/// The conditions of which one at least has to hold for this one to hold.
-fn alternatives((mask, holds): (Id, bool)) -> Vec<(Id, bool)> {
-    match node_at(mask) {
-        Node::Or(a, b) if holds => [a, b].into_iter().flat_map(|own| alternatives((own, true))).collect(),
-        Node::Not(a) => alternatives((a, !holds)),
-        _ => vec![(mask, holds)],
-    }
-}
-
-/// Whether a condition holds wherever a mask is true, or false.
-fn implies(mask: Id, truth: bool, condition: (Id, bool)) -> bool {
-    match node_at(mask) {
-        _ if (mask, truth) == condition => true,
-        Node::Not(a) => implies(a, !truth, condition),
-        Node::And(a, b) if truth => implies(a, true, condition) || implies(b, true, condition),
-        _ => false,
-    }
-}
-
-/// What has to hold anywhere along an axis for a condition to hold, if it is that: the axis and the other condition.
-fn anywhere((mask, holds): (Id, bool)) -> Option<(Axis, (Id, bool))> {
-    let Node::Compare(Compare::Lt, zero, largest) = node_at(mask) else { return None };
-    let Node::Fold(Fold::Max, axis, chosen) = node_at(largest) else { return None };
-    let Node::Select(inner, yes, no) = node_at(chosen) else { return None };
-    let numbers = [zero, yes, no].map(|id| node_at(id).constant());
-    let truth = match numbers {
-        [Some(0.0), Some(1.0), Some(0.0)] => true,
-        [Some(0.0), Some(0.0), Some(1.0)] => false,
-        _ => return None,
-    };
-    holds.then_some((axis, (inner, truth)))
 }
 
 impl Graph {
@@ -273,6 +175,7 @@ impl Graph {
             let adjoint = std::mem::take(&mut adjoints[index]);
             if let Node::Input(position) = self.nodes[index] {
                 gradients[position as usize] = adjoint.sum();
+                continue;
             }
             for (guard, gradient) in adjoint.few().0 {
                 let value = (self.nodes[index], values[index]);

@@ -18,8 +18,10 @@ const REPETITIONS: (usize, usize) = (3, 10_000);
 /// How long calls of one size take.
 pub(crate) struct Measured {
     pub(crate) size: usize,
-    /// The shapes of the inputs, and the attributes that have no default: `[16,16] [16] nu = 0.5`.
-    pub(crate) arguments: String,
+    /// The shapes of the inputs: `[16,16] [16]`.
+    pub(crate) shapes: String,
+    /// The attributes that have no default: `nu = 0.5`.
+    pub(crate) attributes: String,
     /// The median.
     pub(crate) seconds: f64,
     /// How many times were taken.
@@ -68,7 +70,8 @@ pub(crate) fn measure(
     let mut times = repeat(budget, || op.call(&args, &attrs).map(drop))?;
     Ok(Ok(Measured {
         size,
-        arguments: tensors.iter().flatten().map(shape).chain(given).collect::<Vec<_>>().join(" "),
+        shapes: tensors.iter().flatten().map(shape).collect::<Vec<_>>().join(" "),
+        attributes: given.collect::<Vec<_>>().join(" "),
         seconds: median(&mut times),
         repetitions: times.len(),
         elements: outputs.iter().map(|tensor| tensor.num_elements() as u64).sum(),

@@ -21,9 +21,11 @@ pub(crate) fn table(library: &Library, dtype: DType, rows: &[Row]) -> String {
                 format!("{:>8}  {:>9}  {:>10}  {:>9}  inputs", "size", "time", "elements/s", "bytes/s");
             let _ = writeln!(text, "{}", styled(FAINT, heads));
         }
-        for Measured { size, arguments, seconds, elements, bytes, .. } in &row.measured {
+        for Measured { size, shapes, attributes, seconds, elements, bytes, .. } in &row.measured {
             let time = time(*seconds);
             let (elements, bytes) = (scaled(*elements as f64 / seconds), scaled(*bytes as f64 / seconds));
+            let arguments = format!("{shapes} {attributes}");
+            let arguments = arguments.trim_end();
             let _ = writeln!(text, "{size:>8}  {time:>9}  {elements:>10}  {bytes:>9}  {arguments}");
         }
         if let Some(why) = &row.why {
@@ -38,7 +40,8 @@ pub(crate) fn json(library: &Library, dtype: DType, rows: &[Row]) -> String {
     let measured = |measured: &Measured| {
         json!({
             "size": measured.size,
-            "inputs": measured.arguments,
+            "inputs": measured.shapes,
+            "attributes": measured.attributes,
             "seconds": measured.seconds,
             "repetitions": measured.repetitions,
             "output_elements": measured.elements,

@@ -48,7 +48,7 @@ impl Made<'_> {
         // What has no room in a tile may have it alone.
         let tiles = [best, (single, 1.0)];
         let mut written = tiles.iter().flat_map(|(tile, share)| Way::ALL.map(|way| (tile, *share, way)));
-        // All functions are written in one way, which is known to be possible once the first is.
+        // All functions are written in the first way in which each can be.
         let (tile, share, (kind, frame)) = written.find_map(|(tile, share, way)| {
             let own = (tile, way);
             let made = match parts {

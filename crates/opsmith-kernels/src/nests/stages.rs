@@ -35,7 +35,7 @@ enum Stage {
 /// What nests are the same for: the classes of sizes, which numbers lie one after another, and the graph.
 #[derive(PartialEq)]
 pub(super) struct Shape {
-    sizes: Extents,
+    sizes: Vec<usize>,
     dense: Vec<Axes>,
     graph: Graph,
 }
@@ -81,8 +81,7 @@ impl Cut {
                 let read = given[..inputs].iter().copied().chain(temporaries.iter().map(temporary));
                 let mut lies: Vec<Lies> = read.chain(made).collect();
                 let dense: Vec<Axes> = lies.iter().map(|lies| lies.dense).collect();
-                let classes = sizes.iter().copied().map(Nests::class).collect();
-                let shape = Shape { sizes: classes, dense, graph };
+                let shape = Shape { sizes: Nests::classes(sizes), dense, graph };
                 let nests = known.get(shape, |shape| Nests::new(&shape.graph, &shape.sizes, &shape.dense));
                 lies.extend(nests.temporaries.iter().map(temporary));
                 let counts = (inputs + temporaries.len(), outputs.len());

@@ -191,15 +191,19 @@ impl<'a> Named<'a> {
 
     /// A fold is along one axis, and the largest along one is no larger of two numbers.
     fn check_fold(&mut self, call: &ExprMethodCall) {
-        let axes =
-            call.args.iter().filter_map(name_of).filter(|ident| self.axes.iter().any(|name| *ident == name));
-        let axes: Vec<&Ident> = axes.collect();
+        let is_axis = |ident: &&Ident| {
+            let name = ident.to_string();
+            self.axes.contains(&name) && !self.locals.0.contains(&name)
+        };
+        let axes: Vec<&Ident> = call.args.iter().filter_map(name_of).filter(is_axis).collect();
         let method = call.method.to_string();
         let message = match (method.as_str(), &axes[..]) {
-            ("max" | "min", [axis]) if call.args.len() == 1 && !self.numbers.contains(axis) => {
+            ("max" | "min", [axis]) if call.args.len() == 1 => {
                 format!("`{method}` takes another number; along an axis write `a{method}({axis})`")
             }
-            (_, [_, _, ..]) if OF_NUMBERS.contains(&method.as_str()) && axes.len() == call.args.len() => {
+            (name, [_, _, ..])
+                if name != "at" && OF_NUMBERS.contains(&method.as_str()) && axes.len() == call.args.len() =>
+            {
                 let each: String = axes.iter().map(|axis| format!(".{method}({axis})")).collect();
                 format!("`{method}` takes one axis; for several write `{each}`")
             }

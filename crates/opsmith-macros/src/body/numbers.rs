@@ -36,6 +36,22 @@ pub(crate) const NUMBERS: [&str; 25] = [
     "gelu_tanh",
     "softplus",
 ];
+/// What Rust or others call functions that a number of a body has by another name, or has not.
+const OTHER_NAMES: [(&str, &str); 13] = [
+    ("ln", "`log` is the natural logarithm"),
+    ("ln_1p", "write `log1p`"),
+    ("exp_m1", "write `expm1`"),
+    ("powf", "`pow` takes a number of the body, `powi` an integer"),
+    ("log2", "write `log` and multiply"),
+    ("log10", "write `log` and multiply"),
+    ("tan", "divide `sin` by `cos`"),
+    ("clamp", "write `max` and `min`"),
+    ("clamp_min", "write `max`"),
+    ("clamp_max", "write `min`"),
+    ("relu", "write `max` with 0, first or second by the gradient that 0 is to have"),
+    ("lgamma", "there is no gamma function"),
+    ("recip", "divide `S::of(1.0)` by it"),
+];
 /// Those that take a plain integer.
 pub(crate) const INTEGERS: [&str; 1] = ["powi"];
 /// The methods of `Each` that give one number for each row.
@@ -376,7 +392,12 @@ impl Rules for Body<'_> {
                     );
                     return Some(syn::Error::new_spanned(&call.method, message));
                 }
-                self.argument(self.number(&call.receiver, names)?, &method, &arguments, names)
+                let number = self.number(&call.receiver, names)?;
+                if let Some((_, meant)) = OTHER_NAMES.iter().find(|(name, _)| method == *name) {
+                    let message = format!("a number of a body has no `{method}`: {meant}");
+                    return Some(syn::Error::new_spanned(&call.method, message));
+                }
+                self.argument(number, &method, &arguments, names)
             }
             Expr::Call(call) => {
                 let (of, name) = self.path(&call.func)?;

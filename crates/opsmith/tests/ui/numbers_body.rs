@@ -59,6 +59,12 @@ fn plain<S: Scalar>(x: S, #[attr(default = 1.0)] delta: f64) -> S {
     S::select(d <= delta, d, 2.0 * half)
 }
 
-opsmith::library! { name = "numbers", ops = [clipped, grown, centred, hinge, picked, weighed, plain] }
+#[pointwise]
+fn renamed<S: Scalar>(x: S) -> S {
+    let y = x.ln();
+    y.powf(2.0).clamp(S::of(0.0), S::of(1.0))
+}
+
+opsmith::library! { name = "numbers", ops = [clipped, grown, centred, hinge, picked, weighed, plain, renamed] }
 
 fn main() {}

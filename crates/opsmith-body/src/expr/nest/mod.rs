@@ -30,7 +30,7 @@ pub(crate) use known::is_dear;
 /// What a graph computes for some sizes of its axes, as nests that run one after another.
 ///
 /// A fold that has no more numbers than the largest argument is computed once: into temporary memory, or, where all that is made of it
-/// is of the same rows, in one nest with that. One that has more, such as the distance of every pair, is computed again wherever it is
+/// is of the same rows, in one nest with that: as many for the [classes](Self::classes) of the sizes. One that has more, such as the distance of every pair, is computed again wherever it is
 /// used, block by block, and is never in memory.
 ///
 /// ```
@@ -199,17 +199,21 @@ impl Nests {
     pub const BATCH_DIMS: usize = 8;
 
     /// The nests of a graph whose axes have these sizes, for a processor; `dense` has, for each input and then each output, the
-    /// axes along which its numbers lie one after another. They are the same for all sizes of one [`class`](Self::class).
+    /// axes along which its numbers lie one after another. They are the same for all sizes of the same [`classes`](Self::classes).
     pub fn new(graph: &Graph, sizes: &[usize], dense: &[Axes]) -> Self {
-        let sizes: Vec<usize> = sizes.iter().copied().map(Self::class).collect();
-        cut::cut(&graph.without_detached(), &Room::Blocks { sizes: &sizes, dense })
+        let sizes = &Self::classes(sizes);
+        cut::cut(&graph.without_detached(), &Room::Blocks { sizes, dense })
     }
 
-    /// The largest of the sizes that nests do not tell apart, of which this is one: small sizes are alone, others go up to a power of two.
-    /// So calls whose sizes change need few cuts.
-    pub fn class(size: usize) -> usize {
+    /// The largest sizes that nests do not tell from these: small ones are alone, others go up to a power of two. So calls whose sizes
+    /// change need few cuts.
+    pub fn classes(sizes: &[usize]) -> Vec<usize> {
         const ALONE: usize = 16;
-        if size <= ALONE { size } else { size.checked_next_power_of_two().unwrap_or(usize::MAX) }
+        let class = |size: usize| match size {
+            ..=ALONE => size,
+            _ => size.checked_next_power_of_two().unwrap_or(usize::MAX),
+        };
+        sizes.iter().copied().map(class).collect()
     }
 
     /// The nests of a graph for a card: for all sizes. A fold is in memory if it lies on axes of one argument. With `many`, there are
