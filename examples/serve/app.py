@@ -1,7 +1,7 @@
 """The model of `compare.py` behind FastAPI, in ONNX Runtime or in PyTorch: what the server is compared with.
 
-Run by `uvicorn app:app --workers 2`. `OPSMITH_LIBRARY` names the file of `distances`, and `OPSMITH_MODEL` that of the
-ONNX model; without it the model is PyTorch's.
+Run by `uvicorn app:app --workers 2`. `OPSMITH_LIBRARY` names the file of `distances`, and `OPSMITH_MODEL`
+that of the ONNX model; without it the model is PyTorch's.
 """
 
 from __future__ import annotations

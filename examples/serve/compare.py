@@ -1,7 +1,8 @@
-"""Compares the server with FastAPI on two workers of uvicorn, each with ONNX Runtime and without: the same model, requests, load.
+"""Compares the server with FastAPI on two workers of uvicorn, each with ONNX Runtime and without.
 
-Needs `fastapi`, `uvicorn`, `torch`, `onnx` and `onnxruntime`, and
-`cargo build --release -p serve -p distances --bins --lib --example load`: `python compare.py --seconds 60 --runs 3`.
+Model, requests and load are the same. Needs `fastapi`, `uvicorn`, `torch`, `onnx` and `onnxruntime`, and
+`cargo build --release -p serve -p distances --bins --lib --example load`:
+`python compare.py --seconds 60 --runs 3`.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ class Chain:
         what = "has no forward-mode derivative" if is_called else "its derivative has none in forward mode"
         return (
             f"{self.called.name}: {what} along these tangents{why}; use reverse mode "
-            "(a gradient, vjp or jacrev), or declare one: a body derives three orders, or as many as it says in "
-            "its options: `orders = 4`"
+            "(a gradient, vjp or jacrev), or declare one: a body derives three orders, or as many as it says "
+            "in its options: `orders = 4`"
         )
 
 

@@ -17,7 +17,8 @@ _F = TypeVar("_F", bound=Function)
 
 NO_GRADIENT = (
     "has no gradient, so nothing can be differentiated through it; declare one by `gradient = …` at the op, "
-    "or see opsmith.register_gradient; a body derives three orders, or as many as it says in its options: `orders = 4`"
+    "or see opsmith.register_gradient; a body derives three orders, or as many as it says in its options: "
+    "`orders = 4`"
 )
 """What is said of an op without one."""
 
