@@ -2,7 +2,7 @@
 
 use super::asm::{Asm, Gpr, Mask, Rm, Vector};
 use super::line::{Line, Op, Value};
-use super::uses::{Uses, is_late};
+use super::uses::Uses;
 use super::vectors::{MOST_REGISTERS, Vectors};
 
 /// The register that points to the frame, the memory that the code has for itself.
@@ -118,7 +118,9 @@ pub(crate) struct Lined<'a> {
 /// Writes the instructions of a line; gives how many vectors of the frame it used, from `spills` on.
 pub(crate) fn place(asm: &mut Asm, lined: &Lined<'_>, vectors: Vectors, spills: i32) -> usize {
     let ops = lined.line.ops();
-    let uses = Uses::new(ops, lined);
+    let results: Vec<(Value, bool)> =
+        lined.targets.iter().map(|target| (target.0, is_late(ops, target))).collect();
+    let uses = Uses::new(ops, &results);
     let mut placer = Placer {
         asm,
         vectors,
@@ -148,6 +150,12 @@ pub(crate) fn place(asm: &mut Asm, lined: &Lined<'_>, vectors: Vectors, spills: 
     }
     placer.all(lined.targets);
     if placer.is_stuck { usize::MAX } else { placer.most }
+}
+
+/// Whether a vector is written when all is computed.
+fn is_late(ops: &[Op], (value, target): &(Value, Target)) -> bool {
+    let is_leaf = matches!(ops[value.0 as usize], Op::Input(_) | Op::Constant(_) | Op::Bits(_));
+    is_leaf || !matches!(target, Target::Memory(_))
 }
 
 pub(super) struct Placer<'a> {

@@ -1,7 +1,6 @@
 //! When each vector of a line is still read.
 
 use super::line::{Op, Value};
-use super::place::{Lined, Target};
 
 /// The readings of each vector, in order: by the operations that are so far in the line, and at its end.
 pub(super) struct Uses {
@@ -11,9 +10,10 @@ pub(super) struct Uses {
 }
 
 impl Uses {
-    pub(super) fn new(ops: &[Op], lined: &Lined<'_>) -> Self {
+    /// Of a line with these results, each of which is read when it is there or, if it is late, at the end.
+    pub(super) fn new(ops: &[Op], results: &[(Value, bool)]) -> Self {
         let mut left = vec![(0, 0); ops.len()];
-        for (value, _) in lined.targets {
+        for (value, _) in results {
             left[value.0 as usize].1 += 1;
         }
         // What reads a vector comes after it, so that it is known whether that is needed itself.
@@ -35,12 +35,13 @@ impl Uses {
             uses.all[next[value.0 as usize]] = when;
             next[value.0 as usize] += 1;
         };
-        let targets = || lined.targets.iter().copied();
-        targets().filter(|target| !is_late(ops, target)).for_each(|(value, _)| add(value, value.0 as usize));
+        let results =
+            |late: bool| results.iter().filter(move |(_, own)| *own == late).map(|(value, _)| *value);
+        results(false).for_each(|value| add(value, value.0 as usize));
         for index in (0..ops.len()).filter(|index| is_live(&uses.left, *index)) {
             ops[index].operands().for_each(|operand| add(operand, index));
         }
-        targets().filter(|target| is_late(ops, target)).for_each(|(value, _)| add(value, ops.len()));
+        results(true).for_each(|value| add(value, ops.len()));
         uses
     }
 
@@ -61,10 +62,4 @@ impl Uses {
         let (begin, end) = &mut self.left[value.0 as usize];
         *begin = (*begin + 1).min(*end);
     }
-}
-
-/// Whether a vector is written when all is computed.
-pub(super) fn is_late(ops: &[Op], (value, target): &(Value, Target)) -> bool {
-    let is_leaf = matches!(ops[value.0 as usize], Op::Input(_) | Op::Constant(_) | Op::Bits(_));
-    is_leaf || !matches!(target, Target::Memory(_))
 }

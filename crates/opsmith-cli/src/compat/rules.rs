@@ -66,7 +66,7 @@ rules! {
     OpRemoved "op-removed" Breaking
         "calls and saved graphs find no op of this name";
     OpRenamed "op-renamed" Breaking
-        "calls and saved graphs find no op of this name; keep the old one beside it";
+        "calls and saved graphs find no op of this name; give the op its old name by `name = \"…\"`, or keep it beside the new one";
     StatefulAdded "stateful-added" Breaking
         "graphs were saved on the promise that its calls may be merged, folded and dropped";
     StatefulRemoved "stateful-removed" Breaking

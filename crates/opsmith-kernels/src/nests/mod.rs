@@ -106,8 +106,8 @@ impl From<&Placed> for Argument {
 
 /// A graph, and how an instance of an op computes it.
 pub(crate) enum Runner {
-    Processor(Programs, DType),
-    Card(OnCard),
+    Processor(Box<Programs>, DType),
+    Card(Box<OnCard>),
 }
 
 impl Runner {
@@ -118,8 +118,8 @@ impl Runner {
         has_rows: bool,
     ) -> Result<Runner> {
         Ok(match construction.device() {
-            DeviceKind::Cpu => Runner::Processor(Programs::new(graph), construction.attr("T")?),
-            _ => Runner::Card(OnCard::new(construction, graph, has_rows)?),
+            DeviceKind::Cpu => Runner::Processor(Box::new(Programs::new(graph)), construction.attr("T")?),
+            _ => Runner::Card(Box::new(OnCard::new(construction, graph, has_rows)?)),
         })
     }
 
