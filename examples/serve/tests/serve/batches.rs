@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use opsmith_runtime::{Graph, Library, Tensor};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::client::Server;
 use crate::{distances, graph, slow, slow_input};
