@@ -86,6 +86,17 @@ pub trait Scalar:
     /// The larger of two, NaN if one is NaN. The gradient goes to the one that is taken, `self` if they are equal.
     fn max(self, other: Self) -> Self;
 
+    /// The smaller of two, NaN if one is NaN. Two that are equal share the gradient, as in `torch.minimum` and `jnp.minimum`.
+    #[inline(always)]
+    fn minimum(self, other: Self) -> Self {
+        Self::select(self.eq(other), self * 0.5 + other * 0.5, self.min(other))
+    }
+    /// The larger of two, NaN if one is NaN. Two that are equal share the gradient, as in `torch.maximum` and `jnp.maximum`.
+    #[inline(always)]
+    fn maximum(self, other: Self) -> Self {
+        Self::select(self.eq(other), self * 0.5 + other * 0.5, self.max(other))
+    }
+
     /// `self < other`.
     fn lt(self, other: Self) -> Self::Mask;
     /// `self <= other`.

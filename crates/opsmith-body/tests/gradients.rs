@@ -186,6 +186,29 @@ fn nothing_leaks_from_the_branch_not_taken() {
     }
 }
 
+/// What two equal numbers share.
+struct Shared;
+
+impl Body<2, 2> for Shared {
+    #[inline(always)]
+    fn eval<S: Scalar>(&self, [x, y]: [S; 2]) -> [S; 2] {
+        [x.maximum(y), x.minimum(y)]
+    }
+}
+
+#[test]
+fn equal_numbers_share_the_gradient() {
+    let graph = trace(&Shared).gradient();
+    for (x, y, largest, smallest) in [(1.0, 2.0, [0.0, 1.0], [1.0, 0.0]), (3.0, 3.0, [0.5; 2], [0.5; 2])] {
+        let found: [f64; 2] = eval(&Shared, [x, y]);
+        assert_eq!(found, [f64::max(x, y), f64::min(x, y)]);
+        assert_eq!(eval_graph(&graph, &[x, y, 1.0, 0.0])[..], largest);
+        assert_eq!(eval_graph(&graph, &[x, y, 0.0, 1.0])[..], smallest);
+    }
+    let [largest, smallest]: [f64; 2] = eval(&Shared, [f64::NAN, 1.0]);
+    assert!(largest.is_nan() && smallest.is_nan());
+}
+
 /// Many conditions on one number, whose slope is infinite where none of them holds.
 struct Stairs;
 

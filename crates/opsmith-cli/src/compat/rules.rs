@@ -131,7 +131,7 @@ rules! {
         "calls and saved graphs compute with the old shape";
 
     AttrAdded "attr-added" Safe
-        "calls and saved graphs without it mean the default, which must do what the op did before";
+        "calls and saved graphs without it mean the default, which must do what the op did before; files of PyTorch and ONNX with it lose it in an older library";
     AttrAddedRequired "attr-added-required" Breaking
         "calls and saved graphs do not give it: it needs a default";
     AttrAddedBefore "attr-added-before" Breaking

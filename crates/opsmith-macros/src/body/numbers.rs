@@ -9,7 +9,7 @@ use crate::numbers::text::{self, Literal, assigned, comparison, is_arithmetic};
 use crate::numbers::{self, Known, Names, Rules};
 
 /// The methods of `Scalar` that give a number, of the kind that they are called of.
-pub(crate) const NUMBERS: [&str; 25] = [
+pub(crate) const NUMBERS: [&str; 27] = [
     "exp",
     "log",
     "log1p",
@@ -29,6 +29,8 @@ pub(crate) const NUMBERS: [&str; 25] = [
     "floor",
     "min",
     "max",
+    "minimum",
+    "maximum",
     "mul_add",
     "detached",
     "elu",
