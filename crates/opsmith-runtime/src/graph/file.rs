@@ -381,7 +381,7 @@ impl Loader<'_> {
             let hint = from.map_or(String::new(), |library| {
                 format!(" (it was made with version {} from {})", library.version, library.path)
             });
-            bail!(NotFound, "needs the library `{name}`{hint}: give it where the graph is loaded");
+            bail!(NotFound, "needs the library `{name}`{hint}: pass it to `Graph.load`, beside the path");
         };
         library.op(&node.kind)
     }
