@@ -21,8 +21,8 @@ use opsmith_core::kernel::Settled;
 use opsmith_core::space::{Extents, IndexSpace, Layout, broadcast_shape};
 use opsmith_core::tensor::checked_num_elements;
 use opsmith_core::{
-    DType, Explanation, InferenceContext, KernelDef, OpDef, OpKernel, OpKernelConstruction, OpKernelContext,
-    Result, Shape, TensorViewMut, bail,
+    Compute, DType, Explanation, InferenceContext, KernelDef, OpDef, OpKernel, OpKernelConstruction,
+    OpKernelContext, Result, Shape, TensorViewMut, bail,
 };
 use smallvec::SmallVec;
 
@@ -221,34 +221,9 @@ impl Computation {
         }
         let mut space = IndexSpace::with_room(shapes.all.len(), layouts.len());
         space.add(&shapes.all, &layouts)?;
-        let len_of = |output: &OperandStart<T>| layouts[output.operand].shape.iter().product::<usize>();
-        let has_sums = outputs.iter().any(|output| len_of(output) != space.len());
-        let run = |part: &IndexSpace, begin: usize| {
-            let start = |of: &OperandStart<T>| {
-                let behind = space.steps([of.operand])[0] * begin as isize;
-                (of.operand, of.data.wrapping_offset(behind))
-            };
-            let source = |place: &Option<OperandStart<T>>| {
-                let (operand, data) = start(place.as_ref()?);
-                // SAFETY: a tensor of this shape, and so of these strides, is lent for the call; one that has become an
-                // output is of the space's shape, so its block is written after it has been read.
-                Some(unsafe { Source::new(part, operand, data) })
-            };
-            let inputs: SmallVec<[Option<Source<T>>; 8]> = inputs.iter().map(source).collect();
-            let target = |output: &OperandStart<T>| {
-                let ((operand, data), len) = (start(output), len_of(output));
-                // SAFETY: the output was made of this shape, dense, for this call alone.
-                unsafe {
-                    match len == space.len() {
-                        true => Target::Elements(Sink::new(part, operand, data)),
-                        false => Target::Sums(operand, Totals::new(data, len)),
-                    }
-                }
-            };
-            let outputs: SmallVec<[Target<T>; 8]> = outputs.iter().map(target).collect();
-            Task { arithmetic, space: part, inputs: &inputs, outputs: &outputs }.run(&context.compute())
-        };
-        match (!has_sums).then(|| space.columns(BLOCK)).flatten() {
+        let operands = Operands { space: &space, layouts: &layouts, inputs: &inputs, outputs: &outputs };
+        let run = |part: &IndexSpace, begin: usize| operands.run(arithmetic, &context.compute(), part, begin);
+        match (!operands.has_sums()).then(|| space.columns(BLOCK)).flatten() {
             None => run(&space, 0),
             Some(parts) => parts.iter().try_for_each(|(part, begin)| run(part, *begin)),
         }
@@ -315,6 +290,58 @@ struct Output<'a> {
 struct OperandStart<T> {
     data: *mut T,
     operand: usize,
+}
+
+/// The operands of a call in the space of its elements.
+struct Operands<'a, T> {
+    space: &'a IndexSpace,
+    layouts: &'a [Layout<'a>],
+    inputs: &'a [Option<OperandStart<T>>],
+    outputs: &'a [OperandStart<T>],
+}
+
+impl<T: Stored> Operands<'_, T> {
+    fn len_of(&self, output: &OperandStart<T>) -> usize {
+        self.layouts[output.operand].shape.iter().product()
+    }
+
+    /// Whether an output is summed up.
+    fn has_sums(&self) -> bool {
+        self.outputs.iter().any(|output| self.len_of(output) != self.space.len())
+    }
+
+    /// Computes a part of the space, which begins at a position along the last dim.
+    fn run(
+        &self,
+        arithmetic: &Arithmetic,
+        compute: &Compute<'_>,
+        part: &IndexSpace,
+        begin: usize,
+    ) -> Result<()> {
+        let start = |of: &OperandStart<T>| {
+            let behind = self.space.steps([of.operand])[0] * begin as isize;
+            (of.operand, of.data.wrapping_offset(behind))
+        };
+        let source = |place: &Option<OperandStart<T>>| {
+            let (operand, data) = start(place.as_ref()?);
+            // SAFETY: a tensor of this shape, and so of these strides, is lent for the call; one that has become an
+            // output is of the space's shape, so its block is written after it has been read.
+            Some(unsafe { Source::new(part, operand, data) })
+        };
+        let inputs: SmallVec<[Option<Source<T>>; 8]> = self.inputs.iter().map(source).collect();
+        let target = |output: &OperandStart<T>| {
+            let ((operand, data), len) = (start(output), self.len_of(output));
+            // SAFETY: the output was made of this shape, dense, for this call alone.
+            unsafe {
+                match len == self.space.len() {
+                    true => Target::Elements(Sink::new(part, operand, data)),
+                    false => Target::Sums(operand, Totals::new(data, len)),
+                }
+            }
+        };
+        let outputs: SmallVec<[Target<T>; 8]> = self.outputs.iter().map(target).collect();
+        Task { arithmetic, space: part, inputs: &inputs, outputs: &outputs }.run(compute)
+    }
 }
 
 impl<'a> Shapes<'a> {
