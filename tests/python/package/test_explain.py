@@ -65,9 +65,7 @@ def test_what_cannot_be_explained_is_told(pairwise: opsmith.Library) -> None:
         opsmith.explain(pairwise, "manhattan", p=2)
     with pytest.raises(opsmith.InvalidArgumentError, match="order"):
         opsmith.explain(pairwise, "minkowski_power", order=math.nan)
-    with pytest.raises(
-        opsmith.InvalidArgumentError, match=r"a function of a library .* or a library \(or the module"
-    ):
+    with pytest.raises(opsmith.InvalidArgumentError, match=r"or a library \(or the module"):
         opsmith.explain(pairwise, len)  # type: ignore[arg-type]
     with pytest.raises(opsmith.InvalidArgumentError, match=r"got 'libpairwise.so' and 'manhattan'"):
         opsmith.explain("libpairwise.so", "manhattan")  # type: ignore[arg-type]

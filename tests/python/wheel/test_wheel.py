@@ -330,4 +330,4 @@ def test_an_editable_one_loads_what_cargo_built(run: Run, tmp_path: Path) -> Non
     use = "import distances; print(distances._library.__file__, *distances.__all__)"
     done = run(sys.executable, "-c", use, PYTHONPATH=path)
     library, *names = done.stdout.split()
-    assert library.endswith("/release/libdistances.so") and names == OPS, done.stderr
+    assert library.endswith("/release/libdistances.so") and names == OPS[:1], done.stderr
