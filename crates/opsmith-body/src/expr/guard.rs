@@ -86,6 +86,11 @@ fn vanishes(number: Id, conditions: &[Condition], left: &mut usize) -> bool {
             (is_zero(no) && is_implied(true)) || (is_zero(yes) && is_implied(false))
         }
         Node::Binary(Binary::Add, a, b) => vanishes(a, conditions, left) && vanishes(b, conditions, left),
+        Node::Binary(Binary::Mul, a, b) => {
+            let is_factor =
+                |id: Id| node_at(id).constant().is_some_and(|factor| factor > 0.0 && factor.is_finite());
+            (is_factor(a) && vanishes(b, conditions, left)) || (is_factor(b) && vanishes(a, conditions, left))
+        }
         Node::Fold(Fold::Sum, axis, a) => {
             let inner = conditions.iter().filter_map(|own| match anywhere(*own) {
                 Some((along, inner)) if along == axis => Some(inner),
