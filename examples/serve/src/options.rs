@@ -39,8 +39,8 @@ pub(crate) struct Limits {
     /// An address, or a name, and a port to listen at; port 0 is any that is free
     #[arg(long, default_value = "127.0.0.1:8080", value_parser = address, value_name = "ADDRESS:PORT")]
     pub(crate) listen: SocketAddr,
-    /// Threads that run the model, each a request or a batch at a time. What one computes is shared with other threads, as many as
-    /// `OPSMITH_NUM_THREADS` says in the environment, less one; without it as many as there are cores. For small models set it to 1
+    /// Threads that run the model, each a request or a batch at a time. All share the threads that compute, of which there are as many as
+    /// `OPSMITH_NUM_THREADS` says in the environment, or as there are cores. For small models set it to 1
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) workers: u16,
     /// The most requests that are computed as one; 1 computes each by itself

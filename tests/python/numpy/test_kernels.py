@@ -97,3 +97,19 @@ def test_neighbours_that_are_none(kernels: opsmith.Library) -> None:
     with pytest.raises(ValueError, match="the axis `j` is empty"):
         kernels.nearest(x, np.zeros((0, 3)))
     assert kernels.k_nearest(x, y, neighbours=0).shape == (2, 0)
+
+
+def test_sizes_of_one_class_share_loops_and_nothing_else(kernels: opsmith.Library) -> None:
+    random = np.random.default_rng(0)
+    for n, m in [(17, 31), (31, 17), (32, 32), (33, 5), (1, 32), (0, 31), (31, 0), (16, 1), (17, 31)]:
+        x, y, b = (random.standard_normal(shape) for shape in [(n, 3), (m, 3), (m, 2)])
+        weights = np.exp(-0.5 * ((x[:, None] - y) ** 2).sum(-1))
+        expected = weights @ b
+        actual = kernels.gaussian_convolution(x, y, b, gamma=0.5)
+        np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-14, err_msg=f"{n} and {m}")
+        upstream = random.standard_normal((n, 2))
+        gradients = kernels.gaussian_convolution_grad(x, y, b, upstream, gamma=0.5)
+        np.testing.assert_allclose(gradients[2], weights.T @ upstream, rtol=1e-12, atol=1e-14)
+        pulled = weights * (upstream @ b.T)
+        of_x = -(pulled[..., None] * (x[:, None] - y)).sum(1)
+        np.testing.assert_allclose(gradients[0], of_x, rtol=1e-11, atol=1e-13)
