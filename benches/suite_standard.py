@@ -1,8 +1,9 @@
-"""Standard operators whose time no other suite has, in PyTorch: float32, small, as long as a row, and large.
+"""Standard operators whose time no other suite has: float32, small, as long as a row, and large.
 
-Large ones are measured with fresh outputs and with memory that is there. The peers are PyTorch's own
-functions and, where it has them, NumPy's. Random numbers are ours from a counter, and theirs from
-generators: other numbers of the same distribution.
+Large ones are measured with fresh outputs and with memory that is there. On PyTorch's tensors the peers are
+PyTorch's own functions. On NumPy's arrays they are NumPy's, where it has such: to sort is to give the values and
+their positions, equal ones in their order, as ours does. Random numbers are ours from a counter, and theirs
+from generators: other numbers of the same distribution.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ TITLE = "Standard operators"
 SIZES = (64, 4096, 1 << 20)
 LARGE = 1 << 20
 PYTORCH, NUMPY = "PyTorch", "NumPy"
+ARRAYS = " of arrays"
 
 Calls = dict[str, Callable[[], object]]
 
@@ -44,28 +46,32 @@ def random(ops: Any, size: int) -> Iterator[tuple[str, Calls]]:
     import torch
 
     generator, x = np.random.default_rng(0), torch.randn(size)
+    shape, seed, offset = torch.tensor([size]), torch.tensor(1), torch.tensor(0)
     yield (
         "random_uniform",
+        {OURS: lambda: ops.random_uniform(shape, seed, offset), PYTORCH: lambda: torch.rand(size)},
+    )
+    yield (
+        f"random_uniform{ARRAYS}",
         {
             OURS: lambda: ops.random_uniform([size], 1, 0),
-            PYTORCH: lambda: torch.rand(size),
             NUMPY: lambda: generator.random(size, np.float32),
         },
     )
     yield (
         "random_normal",
+        {OURS: lambda: ops.random_normal(shape, seed, offset), PYTORCH: lambda: torch.randn(size)},
+    )
+    yield (
+        f"random_normal{ARRAYS}",
         {
             OURS: lambda: ops.random_normal([size], 1, 0),
-            PYTORCH: lambda: torch.randn(size),
             NUMPY: lambda: generator.standard_normal(size, np.float32),
         },
     )
     yield (
         "dropout",
-        {
-            OURS: lambda: ops.dropout(x, 1, 0, p=0.1),
-            PYTORCH: lambda: torch.dropout(x, 0.1, True),
-        },
+        {OURS: lambda: ops.dropout(x, seed, offset, p=0.1), PYTORCH: lambda: torch.dropout(x, 0.1, True)},
     )
 
 
@@ -77,37 +83,43 @@ def along(ops: Any, size: int) -> Iterator[tuple[str, Calls]]:
     x = torch.randn(-(-size // 64), 64)
     array = x.numpy()
     same(ops.cum_sum(x), x.cumsum(-1))
+    yield "cum_sum, rows of 64", {OURS: lambda: ops.cum_sum(x), PYTORCH: lambda: x.cumsum(-1)}
     yield (
-        "cum_sum, rows of 64",
-        {OURS: lambda: ops.cum_sum(x), PYTORCH: lambda: x.cumsum(-1), NUMPY: lambda: array.cumsum(-1)},
+        f"cum_sum, rows of 64{ARRAYS}",
+        {OURS: lambda: ops.cum_sum(array), NUMPY: lambda: array.cumsum(-1)},
     )
     same(ops.sort(x)[0], x.sort().values)
+    yield "sort, rows of 64", {OURS: lambda: ops.sort(x), PYTORCH: lambda: x.sort(stable=True)}
     yield (
-        "sort, rows of 64",
-        {OURS: lambda: ops.sort(x), PYTORCH: lambda: x.sort(stable=True), NUMPY: lambda: np.sort(array)},
+        f"sort, rows of 64{ARRAYS}",
+        {
+            OURS: lambda: ops.sort(array),
+            NUMPY: lambda: (np.sort(array), np.argsort(array, kind="stable")),
+        },
     )
     same(ops.top_k(x, k=8)[0], x.topk(8).values)
     yield "top_k, 8 of 64", {OURS: lambda: ops.top_k(x, k=8), PYTORCH: lambda: x.topk(8)}
     same(ops.arg_max(x, axes=[-1]), x.argmax(-1))
     yield (
         "arg_max, rows of 64",
-        {
-            OURS: lambda: ops.arg_max(x, axes=[-1]),
-            PYTORCH: lambda: x.argmax(-1),
-            NUMPY: lambda: array.argmax(-1),
-        },
+        {OURS: lambda: ops.arg_max(x, axes=[-1]), PYTORCH: lambda: x.argmax(-1)},
+    )
+    yield (
+        f"arg_max, rows of 64{ARRAYS}",
+        {OURS: lambda: ops.arg_max(array, axes=[-1]), NUMPY: lambda: array.argmax(-1)},
     )
     same(ops.arg_max(x), x.argmax())
-    yield (
-        "arg_max, all",
-        {OURS: lambda: ops.arg_max(x), PYTORCH: lambda: x.argmax(), NUMPY: lambda: array.argmax()},
-    )
+    yield "arg_max, all", {OURS: lambda: ops.arg_max(x), PYTORCH: lambda: x.argmax()}
+    yield f"arg_max, all{ARRAYS}", {OURS: lambda: ops.arg_max(array), NUMPY: lambda: array.argmax()}
     same(ops.concat([x, x], axis=0), torch.cat([x, x]))
     yield (
         "concat, two halves",
+        {OURS: lambda: ops.concat([x, x], axis=0), PYTORCH: lambda: torch.cat([x, x])},
+    )
+    yield (
+        f"concat, two halves{ARRAYS}",
         {
-            OURS: lambda: ops.concat([x, x], axis=0),
-            PYTORCH: lambda: torch.cat([x, x]),
+            OURS: lambda: ops.concat([array, array], axis=0),
             NUMPY: lambda: np.concatenate([array, array]),
         },
     )
@@ -126,8 +138,11 @@ def positions(ops: Any, size: int) -> Iterator[tuple[str, Calls]]:
         {
             OURS: lambda: ops.gather(x, indices),
             PYTORCH: lambda: torch.nn.functional.embedding(indices, x),
-            NUMPY: lambda: array.take(places, 0),
         },
+    )
+    yield (
+        f"gather, rows of 64{ARRAYS}",
+        {OURS: lambda: ops.gather(array, places), NUMPY: lambda: array.take(places, 0)},
     )
     classes = indices % 64
     one_hot = torch.nn.functional.one_hot

@@ -38,9 +38,10 @@ def function(loaded: Loaded, op: TorchOp, gradient: TorchOp | None) -> Callable[
         "tensors": partial(tensors, op.definition),
         "compiling": torch.compiler.is_dynamo_compiling,
     }
-    eager = _eager.names(op, gradient)
     lines = [f"def call({', '.join([*inputs, *attrs.values(), 'name=None'])}):"]
-    lines += _conversions(op.definition, names)
+    defaults = _default_dtypes(op.definition)
+    lines += _conversions(op.definition, names, defaults)
+    eager = _eager.names(op, gradient, defaults)
     if eager is not None:
         names |= eager
         plain = [_eager.is_plain(arg, x) for arg, x in zip(op.definition.inputs, inputs, strict=True)]
@@ -63,13 +64,25 @@ def function(loaded: Loaded, op: TorchOp, gradient: TorchOp | None) -> Callable[
     return call
 
 
-def _conversions(op: Op, names: dict[str, Any]) -> list[str]:
+def _default_dtypes(op: Op) -> dict[str, Any]:
+    """The defaults of attributes that are dtypes, by their names in generated functions."""
+    return {
+        _eager.default_name(f"a{i}"): attribute(op, attr, None)
+        for i, attr in enumerate(op.call_attrs)
+        if attr.type == "type" and not attr.is_list and attr.has_default
+    }
+
+
+def _conversions(op: Op, names: dict[str, Any], defaults: dict[str, Any]) -> list[str]:
     """Lines that make the attributes what the schema takes; what they refer to goes into `names`."""
     lines = []
-    names |= {"EMPTY": (), "LISTS": (list, tuple), "are_ints": _are_ints}
+    names |= defaults | {"EMPTY": (), "LISTS": (list, tuple), "are_ints": _are_ints}
     for i, attr in enumerate(op.call_attrs):
         names[f"convert{i}"] = partial(attribute, op, attr)
-        lines.append(f"    {_conversion(attr, f'a{i}', f'convert{i}')}")
+        conversion = _conversion(attr, f"a{i}", f"convert{i}")
+        if (default := _eager.default_name(f"a{i}")) in defaults:
+            conversion = f"a{i} = {default} if a{i} is None else convert{i}(a{i})"
+        lines.append(f"    {conversion}")
     return lines
 
 

@@ -10,6 +10,7 @@ tensor subclasses.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,13 +37,15 @@ _BELOW_AUTOGRAD = """\
 """
 
 
-def names(op: TorchOp, gradient: TorchOp | None) -> dict[str, Value] | None:
-    """What the lines of `source` refer to; `None` for an op that has to take the long way always."""
+def names(op: TorchOp, gradient: TorchOp | None, defaults: dict[str, Value]) -> dict[str, Value] | None:
+    """What the lines of `source` refer to, `defaults` among it: those of dtypes, by `default_name`. `None` for an op
+    that has to take the long way always."""
     definition = op.definition
     changes = any(arg.ref for arg in definition.inputs)
     if not definition.inputs or changes or definition.stateful or op.tensor_attrs:
         return None
     shared = {
+        **defaults,
         "operator": op.overload._op,
         "exclude": _C._dispatch_tls_set_dispatch_key_excluded,
         "excluded": _C._dispatch_tls_is_dispatch_key_excluded,
@@ -53,6 +56,7 @@ def names(op: TorchOp, gradient: TorchOp | None) -> dict[str, Value] | None:
         "transforming": _C._are_functorch_transforms_active,
         "compiling": torch.compiler.is_dynamo_compiling,
         "autocasting": _C._is_any_autocast_enabled,
+        "copysign": math.copysign,
     }
     # A list is told from single outputs by being alone.
     simple = len(definition.outputs) == 1 or not any(output.is_list for output in definition.outputs)
@@ -132,7 +136,21 @@ def _is_default(attr: Attr, parameter: str) -> str | None:
         return f"not {parameter}" if attr.default == [] else None
     if attr.type == "bool":
         return parameter if attr.default else f"not {parameter}"
-    return f"{parameter} == {attr.default!r}" if attr.type in ("int", "string") else None
+    if attr.type == "type":
+        return f"{parameter} is {default_name(parameter)}"
+    same = f"{parameter} == {attr.default!r}"
+    if attr.type == "float":
+        if not isinstance(attr.default, int | float) or not math.isfinite(attr.default):
+            return None
+        # A zero of the other sign is another value.
+        sign = f" and copysign(1.0, {parameter}) == {math.copysign(1.0, attr.default)}"
+        return same if attr.default else f"({same}{sign})"
+    return same if attr.type in ("int", "string") else None
+
+
+def default_name(parameter: str) -> str:
+    """The name under which generated functions know the default of a dtype."""
+    return f"default_{parameter}"
 
 
 def _attrs(op: TorchOp) -> list[str]:

@@ -77,7 +77,7 @@ fn fused<I: Isa, T: NdFloat>(a: T, b: T, c: T) -> T {
 }
 
 /// How many rows are added at a time.
-const ROWS: usize = 8;
+const ROWS: usize = 4;
 
 /// Adds the rows of a matrix, each times a number of `x`; they lie one after another.
 struct Combination<'a, T> {
@@ -100,17 +100,12 @@ impl<T: NdFloat> Kernel for Combination<'_, T> {
         let mut at = 0;
         while at + ROWS <= x.len() {
             let (a, b, c, d) = (row(at), row(at + 1), row(at + 2), row(at + 3));
-            let (e, f, g, h) = (row(at + 4), row(at + 5), row(at + 6), row(at + 7));
-            let [p, q, r, s, t, u, v, w] = [0, 1, 2, 3, 4, 5, 6, 7].map(|row| x[at + row]);
+            let [p, q, r, s] = [0, 1, 2, 3].map(|row| x[at + row]);
             for column in 0..columns {
                 let sum = fused::<I, T>(a[column], p, y[column]);
                 let sum = fused::<I, T>(b[column], q, sum);
                 let sum = fused::<I, T>(c[column], r, sum);
-                let sum = fused::<I, T>(d[column], s, sum);
-                let sum = fused::<I, T>(e[column], t, sum);
-                let sum = fused::<I, T>(f[column], u, sum);
-                let sum = fused::<I, T>(g[column], v, sum);
-                y[column] = fused::<I, T>(h[column], w, sum);
+                y[column] = fused::<I, T>(d[column], s, sum);
             }
             at += ROWS;
         }
