@@ -61,6 +61,8 @@ def wheel(
     """
     oldest = None if compatibility is None else _elf.oldest_system(compatibility)
     metadata = _metadata.read(crate)
+    # What is wrong whatever the ops are is told before Cargo compiles them, which takes minutes.
+    _own.find(crate, ())
     file = _crate.build(crate, profile, oldest)
     library = _loaded(crate, file)
     _check_name(library.__name__, metadata)
