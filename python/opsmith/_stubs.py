@@ -11,7 +11,8 @@ from opsmith._docs import docstring
 from opsmith._library import Library, definition_of, library_meant, load
 
 _HEAD = '''\
-"""{overview}"""
+"""{overview}
+"""
 
 from collections.abc import Sequence
 from typing import Any, Literal, TypeVar, overload
@@ -31,8 +32,18 @@ def stubs(library: Library | ModuleType | str | os.PathLike[str]) -> str:
     """
     loaded = library_meant(library)
     library = load(library) if loaded is None else loaded  # type: ignore[arg-type]
-    head = _HEAD.format(overview=(library.__doc__ or "").strip().replace("\\", "\\\\"))
-    return "\n".join([head, *map(_op, definition_of(library).ops)])
+    return stub_of(library)
+
+
+def stub_of(library: Library, head: str = "") -> str:
+    """The stub of a module of the library's functions, whose docstring begins with `head`."""
+    overview = _quoted(head + (library.__doc__ or ""))
+    return "\n".join([_HEAD.format(overview=overview), *map(_op, definition_of(library).ops)])
+
+
+def _quoted(text: str) -> str:
+    """As a docstring has it."""
+    return text.strip().replace("\\", "\\\\").replace('"""', "'''")
 
 
 def _op(op: Op) -> str:
@@ -50,6 +61,6 @@ def _function(op: Op, takes: str, gives: str) -> str:
 
 
 def _body(op: Op) -> str:
-    text = docstring(op).strip().replace("\\", "\\\\").replace('"""', "'''")
+    text = _quoted(docstring(op))
     lines = "\n".join(f"    {line}".rstrip() for line in text.splitlines()).strip()
     return f'\n    """{lines}\n    """\n    ...\n'

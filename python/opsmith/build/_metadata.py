@@ -47,6 +47,11 @@ class Metadata:
         """How the names of its archives and of its `.dist-info` begin."""
         return f"{normalised(self.name).replace('-', '_')}-{self.version}"
 
+    @property
+    def summary(self) -> str:
+        """What the package is, in one line; nothing where nobody says it."""
+        return " ".join(dict(self.fields).get("Summary", "").split())
+
     def text(self) -> str:
         """The file `METADATA`, or `PKG-INFO`."""
         head = [("Metadata-Version", "2.4"), ("Name", self.name), ("Version", self.version), *self.fields]

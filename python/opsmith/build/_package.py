@@ -10,7 +10,7 @@ from opsmith import _wrappers
 from opsmith._errors import Error
 from opsmith._library import Library, definition_of, load
 from opsmith._native import read_file
-from opsmith._stubs import stubs
+from opsmith._stubs import stub_of
 from opsmith.build import _archive, _crate, _elf, _metadata, _own
 from opsmith.build._crate import Crate
 from opsmith.build._inventory import LICENCES_NAME
@@ -27,7 +27,7 @@ from opsmith import load as _load
 
 _library = _load({file})
 
-__doc__ = _library.__doc__
+__doc__ = {doc}
 __version__ = _library.__version__
 # Without the ops that are only the gradients of others.
 __all__ = [
@@ -61,6 +61,8 @@ def wheel(
     """
     oldest = None if compatibility is None else _elf.oldest_system(compatibility)
     metadata = _metadata.read(crate)
+    # What is wrong whatever the ops are is told before Cargo compiles them, which takes minutes.
+    _own.find(crate, ())
     file = _crate.build(crate, profile, oldest)
     library = _loaded(crate, file)
     _check_name(library.__name__, metadata)
@@ -77,7 +79,7 @@ def wheel(
             f"wheel is for {platform}, and indexes refuse it\n  → `auditwheel repair` puts libraries into it",
             file=sys.stderr,
         )
-    files = _files(crate, library, file, profile, editable)
+    files = _files(crate, library, file, profile, editable, metadata.summary)
     about = {} if editable else _about(crate, metadata, oldest)
     return _archive.write_wheel(folder, metadata, f"py3-none-{platform}", files, about)
 
@@ -114,8 +116,11 @@ def _check_name(name: str, metadata: Metadata) -> None:
         raise BuildError(f"the module `{name}` is installed already, by {', '.join(others)}\n  → {advice}")
 
 
-def _files(crate: Crate, library: Library, built: Path, profile: str, editable: bool) -> dict[str, bytes]:
-    """The module's files. With `editable`, the library and the author's are not among them."""
+def _files(
+    crate: Crate, library: Library, built: Path, profile: str, editable: bool, summary: str = ""
+) -> dict[str, bytes]:
+    """The module's files, whose docstring begins with the summary. With `editable`, the library and the
+    author's are not among them."""
     name = library.__name__
     ops = definition_of(library).ops
     gradients = {op.gradient.op for op in ops if op.gradient is not None}
@@ -125,7 +130,9 @@ def _files(crate: Crate, library: Library, built: Path, profile: str, editable: 
     _own.check_imports(own, name, names)
     path = f"__path__.append({str(own.folder)!r})\n" if editable else ""
     beside = f'_Path(__file__).with_name("lib{name}.so")'
+    head = f"{summary}\n\n" if summary else ""
     module = _MODULE.format(
+        doc=f"{head!r} + _library.__doc__" if head else "_library.__doc__",
         file=f"_Path({str(built)!r})" if editable else beside,
         public="\n".join(f'    "{each}",' for each in public),
         names=", ".join(names),
@@ -134,7 +141,8 @@ def _files(crate: Crate, library: Library, built: Path, profile: str, editable: 
         if own.files
         else "",
     )
-    stub = f"{stubs(library)}\n{_own.imports(own)}__version__: str\n__all__ = {[*public, *own.exported]!r}\n"
+    exported = f"__all__ = {[*public, *own.exported]!r}\n"
+    stub = f"{stub_of(library, head)}\n{_own.imports(own)}__version__: str\n{exported}"
     files = {"__init__.py": module.encode(), "__init__.pyi": stub.encode(), "py.typed": b""}
     files |= _own.packed(own, editable)
     if not editable:

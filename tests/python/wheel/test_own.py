@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -139,6 +140,22 @@ def test_without_it_the_module_is_as_it_was(tmp_path: Path) -> None:
     crate = Crate(tmp_path, tmp_path, {"name": "distances"})
     packed(crate, tmp_path / "installed", editable=False)
     assert "author" not in (tmp_path / "installed" / "distances" / "__init__.py").read_text()
+
+
+def test_its_docstring_begins_with_the_description(run: Run, tmp_path: Path) -> None:
+    summary = 'Größere """rows""" of \\ and {x}'
+    file = LIBRARIES / "libdistances.so"
+    files = _package._files(
+        Crate(tmp_path, tmp_path, {"name": "distances"}), opsmith.load(file), file, "release", False, summary
+    )
+    (tmp_path / "distances").mkdir()
+    for name in ("distances/__init__.py", "distances/libdistances.so"):
+        (tmp_path / name).write_bytes(files[name])
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = run(sys.executable, "-c", "import distances; print(distances.__doc__)", PYTHONPATH=path)
+    assert done.stdout.startswith(f"{summary}\n\nThe operators of `distances` 0.1.0."), done.stderr
+    stub = ast.get_docstring(ast.parse(files["distances/__init__.pyi"]))
+    assert stub == done.stdout.strip().replace('"""', "'''")
 
 
 @pytest.mark.parametrize(

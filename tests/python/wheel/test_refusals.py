@@ -110,6 +110,15 @@ def test_a_source_that_does_not_compile(build: Run, crate: Path) -> None:
     assert "src/lib.rs:1" in said and "`row-ops` could not be built; Cargo's messages, above, say why" in said
 
 
+@pytest.mark.parametrize("name", ["__init__.py", "py.typed"])
+def test_python_is_looked_at_before_cargo_compiles(build: Run, crate: Path, name: str) -> None:
+    (crate / "src" / "lib.rs").write_text("fn f( {}\n")
+    (crate / "python").mkdir()
+    (crate / "python" / name).write_text("x = (")
+    said = refusal(build(crate))
+    assert f"python/{name}" in said and "src/lib.rs" not in said
+
+
 def test_a_library_that_is_none_of_operators(build: Run, crate: Path, tmp_path: Path) -> None:
     said = refusal(build(crate, "--out", tmp_path / "dist"))
     assert "`row-ops` was built, but cannot be used: " in said
