@@ -184,7 +184,7 @@ typedef struct DLManagedTensorVersioned {
  * The version of the ABI that this file describes. Until the first release every change of a declaration takes the next number:
  * `cargo xtask lint` compares the header with `xtask/abi.txt`.
  */
-#define OPSMITH_ABI_VERSION 2
+#define OPSMITH_ABI_VERSION 3
 
 /**
  * `code` of an error; the numbers are those of `absl::StatusCode`. This one: the call was cancelled.
@@ -640,6 +640,21 @@ typedef struct DLManagedTensorVersioned {
  * Its usual approximation, x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))).
  */
 #define OPSMITH_NODE_GELU_TANH 83
+
+/**
+ * The arc tangent.
+ */
+#define OPSMITH_NODE_ATAN 84
+
+/**
+ * log |Γ(x)|, the logarithm of the gamma function.
+ */
+#define OPSMITH_NODE_LGAMMA 85
+
+/**
+ * The derivative of `OPSMITH_NODE_LGAMMA`.
+ */
+#define OPSMITH_NODE_DIGAMMA 86
 
 /**
  * `kind` of a dim: not known.

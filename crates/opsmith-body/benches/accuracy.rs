@@ -67,5 +67,18 @@ fn main() {
         Sqrt: f64::sqrt;
         Rsqrt: |x| 1.0 / x.sqrt();
         Floor: f64::floor;
+        Exp2: f64::exp2;
+        Log2: f64::log2;
+        Log10: f64::log10;
+        Tan: f64::tan;
+        Asin: f64::asin;
+        Acos: f64::acos;
+        Atan: f64::atan;
+        Sinh: libm::sinh;
+        Cosh: libm::cosh;
+        Asinh: libm::asinh;
+        Acosh: |x| if x < 1.0 { f64::NAN } else { libm::acosh(x) };
+        Atanh: libm::atanh;
+        Round: f64::round_ties_even;
     }
 }

@@ -324,6 +324,18 @@ impl<S: Scalar, const N: usize> Scalar for Dual<S, N> {
         self.chain(self.value.cos(), -self.value.sin())
     }
     #[inline(always)]
+    fn atan(self) -> Self {
+        self.chain(self.value.atan(), S::of(1.0) / (self.value * self.value + 1.0))
+    }
+    #[inline(always)]
+    fn lgamma(self) -> Self {
+        self.chain(self.value.lgamma(), self.value.digamma())
+    }
+    #[inline(always)]
+    fn digamma(self) -> Self {
+        self.chain(self.value.digamma(), self.value.trigamma())
+    }
+    #[inline(always)]
     fn sqrt(self) -> Self {
         let value = self.value.sqrt();
         self.chain(value, S::of(0.5) / value)

@@ -1,5 +1,6 @@
 //! The interface that bodies are written against.
 
+use std::f64::consts::{FRAC_PI_2, LN_2, LOG2_E, LOG10_E, PI};
 use std::fmt::Debug;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
@@ -69,6 +70,12 @@ pub trait Scalar:
     fn sin(self) -> Self;
     /// The cosine.
     fn cos(self) -> Self;
+    /// The arc tangent.
+    fn atan(self) -> Self;
+    /// log |Γ(x)|, the logarithm of the gamma function.
+    fn lgamma(self) -> Self;
+    /// The derivative of [`lgamma`](Self::lgamma).
+    fn digamma(self) -> Self;
     /// The square root.
     fn sqrt(self) -> Self;
     /// 1 / √x.
@@ -146,6 +153,130 @@ pub trait Scalar:
     fn softplus(self) -> Self {
         self.max(Self::of(0.0)) + (-self.abs()).exp().log1p()
     }
+    /// 2ˣ.
+    #[inline(always)]
+    fn exp2(self) -> Self {
+        Self::of(2.0).pow(self)
+    }
+    /// The logarithm to base 2.
+    #[inline(always)]
+    fn log2(self) -> Self {
+        self.log() * LOG2_E
+    }
+    /// The logarithm to base 10.
+    #[inline(always)]
+    fn log10(self) -> Self {
+        self.log() * LOG10_E
+    }
+    /// The tangent.
+    #[inline(always)]
+    fn tan(self) -> Self {
+        self.sin() / self.cos()
+    }
+    /// The arc sine.
+    #[inline(always)]
+    fn asin(self) -> Self {
+        let one = Self::of(1.0);
+        // Two roots: of their product, the slope at the ends would be infinity times 0.
+        (self / ((one - self).sqrt() * (self + 1.0).sqrt() + 1.0)).atan() * 2.0
+    }
+    /// The arc cosine.
+    #[inline(always)]
+    fn acos(self) -> Self {
+        let is_left = self.lt(Self::of(0.0));
+        // No `abs`, here and below: at 0 that has no derivative.
+        let x = Self::select(is_left, -self, self);
+        let angle = ((Self::of(1.0) - x).sqrt() / (x + 1.0).sqrt()).atan() * 2.0;
+        Self::select(is_left, Self::of(PI) - angle, angle)
+    }
+    /// The angle of the point (`x`, `self`), from −π to π.
+    #[inline(always)]
+    fn atan2(self, x: Self) -> Self {
+        let (zero, one, right) = (Self::of(0.0), Self::of(1.0), Self::of(FRAC_PI_2));
+        let is_far = self.abs().min(x.abs()).eq(Self::of(f64::INFINITY));
+        let (x, y) = (Self::select(is_far, x.sign(), x), Self::select(is_far, self.sign(), self));
+        let (is_steep, is_left) = (y.abs().gt(x.abs()), has_sign(x));
+        let over = Self::select(is_steep, y, x);
+        let angle = Self::select(is_steep, -x, y) / Self::select(over.eq(zero), one, over);
+        let angle = angle.atan();
+        let turn = Self::select(is_steep, right, Self::of(PI));
+        let turned = Self::select(has_sign(y), angle - turn, angle + turn);
+        Self::select(is_steep | is_left, turned, angle)
+    }
+    /// The hyperbolic sine.
+    #[inline(always)]
+    fn sinh(self) -> Self {
+        let (half, other) = ((self * 0.5).expm1(), (self * -0.5).expm1());
+        (half - other) * ((half + other) * 0.5 + 1.0)
+    }
+    /// The hyperbolic cosine.
+    #[inline(always)]
+    fn cosh(self) -> Self {
+        let double = (self * 0.5).expm1() - (self * -0.5).expm1();
+        double * 0.5 * double + 1.0
+    }
+    /// The inverse of [`sinh`](Self::sinh).
+    #[inline(always)]
+    fn asinh(self) -> Self {
+        let is_negative = self.lt(Self::of(0.0));
+        let x = Self::select(is_negative, -self, self);
+        let result = log1p_or_double(x, x * (x / ((x * x + 1.0).sqrt() + 1.0) + 1.0));
+        Self::select(is_negative, -result, result)
+    }
+    /// The inverse of [`cosh`](Self::cosh).
+    #[inline(always)]
+    fn acosh(self) -> Self {
+        let beyond = self - 1.0;
+        log1p_or_double(self, beyond.sqrt() * (self + 1.0).sqrt() + beyond)
+    }
+    /// The inverse of [`tanh`](Self::tanh).
+    #[inline(always)]
+    fn atanh(self) -> Self {
+        (self.log1p() - (-self).log1p()) * 0.5
+    }
+    /// The smallest integer that is not smaller.
+    #[inline(always)]
+    fn ceil(self) -> Self {
+        -(-self).floor()
+    }
+    /// The integer towards 0.
+    #[inline(always)]
+    fn trunc(self) -> Self {
+        Self::select(self.lt(Self::of(0.0)), self.ceil(), self.floor())
+    }
+    /// The nearest integer, of two the even one.
+    #[inline(always)]
+    fn round(self) -> Self {
+        let down = self.floor();
+        let (part, half) = (self - down, Self::of(0.5));
+        let is_even = (down * 0.5).floor().eq(down * 0.5);
+        // What is rounded up to 0 becomes −0.
+        Self::select(part.lt(half) | (part.eq(half) & is_even), down, -(-down - 1.0))
+    }
+    /// The derivative of [`digamma`](Self::digamma).
+    #[inline(always)]
+    fn trigamma(self) -> Self {
+        let one = Self::of(1.0);
+        let is_negative = self.lt(Self::of(0.0));
+        // As of `lgamma`, a negative argument is mirrored.
+        let x = Self::select(is_negative, one - self, self);
+        let mut sum = one / (x * x);
+        for k in 1..8 {
+            let next = x + f64::from(k);
+            sum = sum + one / (next * next);
+        }
+        let inverse = one / (x + 8.0);
+        let z = inverse * inverse;
+        let mut series = Self::of(TRIGAMMA[7]);
+        for k in (0..7).rev() {
+            series = series * z + TRIGAMMA[k];
+        }
+        let result = sum + (inverse * (z * series) + z * 0.5 + inverse);
+        let part = -self - (-self).floor();
+        let part = Self::select(part.gt(Self::of(0.5)), one - part, part);
+        let turn = Self::of(PI) / (part * PI).sin();
+        Self::select(is_negative, turn * turn - result, result)
+    }
     /// x to an integer power, by multiplications: for small exponents.
     #[inline(always)]
     fn powi(self, exponent: i32) -> Self {
@@ -163,6 +294,32 @@ pub trait Scalar:
         if exponent < 0 { Self::of(1.0) / power } else { power }
     }
 }
+
+/// Whether a number is negative, or −0, which shows in its inverse.
+#[inline(always)]
+fn has_sign<S: Scalar>(x: S) -> S::Mask {
+    x.lt(S::of(0.0)) | (S::of(1.0) / x).lt(S::of(0.0))
+}
+
+/// log(1 + u), or log(2x) where x is large.
+#[inline(always)]
+fn log1p_or_double<S: Scalar>(x: S, u: S) -> S {
+    let is_large = x.gt(S::of(1e16));
+    let log = S::select(is_large, x, u).log1p();
+    S::select(is_large, log + LN_2, log)
+}
+
+/// The coefficients of the series of [`Scalar::trigamma`], Bernoulli's numbers.
+const TRIGAMMA: [f64; 8] = [
+    1.0 / 6.0,
+    -1.0 / 30.0,
+    1.0 / 42.0,
+    -1.0 / 30.0,
+    5.0 / 66.0,
+    -691.0 / 2730.0,
+    7.0 / 6.0,
+    -3617.0 / 510.0,
+];
 
 /// 2 √(2/π), in the argument of the sigmoid of [`Scalar::gelu_tanh`].
 pub(crate) const GELU_LINEAR: f64 = 1.595_769_121_605_730_8;

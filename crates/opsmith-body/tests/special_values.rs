@@ -71,6 +71,128 @@ fn limits_and_zeros() {
     check("floor", &Floor, &[(INF, INF), (-INF, -INF), (NAN, NAN), (8388607.5, 8388607.0)]);
 }
 
+#[test]
+fn limits_and_zeros_of_angles_and_hyperbolic_functions() {
+    let half = std::f64::consts::FRAC_PI_2;
+    for (body, start) in [("odd", 0.0), ("odd", -0.0)] {
+        let zero = [(start, start), (NAN, NAN)];
+        check(body, &Atan, &zero);
+        check(body, &Tan, &zero);
+        check(body, &Asin, &zero);
+        check(body, &Sinh, &zero);
+        check(body, &Asinh, &zero);
+        check(body, &Atanh, &zero);
+        check(body, &Ceil, &zero);
+        check(body, &Trunc, &zero);
+        check(body, &Round, &zero);
+    }
+    let nowhere = [(1.5, NAN), (-1.5, NAN), (INF, NAN), (-INF, NAN), (1e30, NAN), (-1e30, NAN)];
+    check("asin", &Asin, &nowhere);
+    check("acos", &Acos, &nowhere);
+    check("atanh", &Atanh, &nowhere);
+    check("tan", &Tan, &[(INF, NAN), (-INF, NAN)]);
+    check("acos", &Acos, &[(1.0, 0.0), (NAN, NAN)]);
+    check("sinh", &Sinh, &[(INF, INF), (-INF, -INF), (1e3, INF), (-1e3, -INF)]);
+    check("cosh", &Cosh, &[(0.0, 1.0), (-0.0, 1.0), (INF, INF), (-INF, INF), (1e3, INF), (NAN, NAN)]);
+    check("asinh", &Asinh, &[(INF, INF), (-INF, -INF)]);
+    check(
+        "acosh",
+        &Acosh,
+        &[(1.0, 0.0), (0.5, NAN), (-1.0, NAN), (-1e30, NAN), (-INF, NAN), (INF, INF), (NAN, NAN)],
+    );
+    check("atanh", &Atanh, &[(1.0, INF), (-1.0, -INF)]);
+    check(
+        "exp2",
+        &Exp2,
+        &[(0.0, 1.0), (-1.0, 0.5), (100.0, 2.0f64.powi(100)), (INF, INF), (-INF, 0.0), (NAN, NAN)],
+    );
+    check("log2", &Log2, &[(0.0, -INF), (-0.0, -INF), (1.0, 0.0), (-1.0, NAN), (INF, INF), (NAN, NAN)]);
+    check("log10", &Log10, &[(0.0, -INF), (-0.0, -INF), (1.0, 0.0), (-1.0, NAN), (INF, INF), (NAN, NAN)]);
+    for level in Level::available() {
+        let mut y = [0.0; 4];
+        map_at(level, &Atan, [&[INF, -INF, 1e300, -1e300]], [&mut y]);
+        assert_eq!(y, [half, -half, half, -half]);
+        // What is finite in double precision, though its halves overflow.
+        let mut y = [0.0; 2];
+        map_at(level, &Sinh, [&[710.2, -710.2]], [&mut y]);
+        assert!(y[0] > 1.3e308 && y[0] == -y[1] && y[0] < INF, "{y:?}");
+        let mut y = [0.0f64; 2];
+        map_at(level, &Asinh, [&[1.7e308, -1.7e308]], [&mut y]);
+        assert!((y[0] - 710.419_9).abs() < 1e-3 && y[0] == -y[1], "{y:?}");
+    }
+}
+
+#[test]
+fn whole_numbers() {
+    let even = [
+        (0.5, 0.0),
+        (-0.5, -0.0),
+        (1.5, 2.0),
+        (-1.5, -2.0),
+        (2.5, 2.0),
+        (-2.5, -2.0),
+        (-0.2, -0.0),
+        (0.75, 1.0),
+    ];
+    check("round", &Round, &even);
+    let same = [(INF, INF), (-INF, -INF), (8388609.0, 8388609.0), (8388608.0, 8388608.0), (-7.0, -7.0)];
+    check("round", &Round, &same);
+    check("ceil", &Ceil, &same);
+    check("trunc", &Trunc, &same);
+    check("ceil", &Ceil, &[(0.25, 1.0), (-0.25, -0.0), (-1.5, -1.0)]);
+    check("trunc", &Trunc, &[(0.25, 0.0), (-0.25, -0.0), (-1.5, -1.0), (1.5, 1.0)]);
+    for level in Level::available() {
+        let mut y = [0.0; 2];
+        map_at(level, &Round, [&[0.499_999_999_999_999_94, 4_503_599_627_370_495.5]], [&mut y]);
+        assert_eq!(y, [0.0, 4_503_599_627_370_496.0]);
+    }
+}
+
+#[test]
+fn poles_of_the_gamma_function() {
+    // As in C; SciPy has -inf for -inf.
+    let ends = [(0.0, INF), (-0.0, INF), (-1.0, INF), (-1e30, INF), (-INF, INF), (INF, INF), (NAN, NAN)];
+    check("lgamma", &Lgamma, &ends);
+    check("lgamma", &Lgamma, &[(1.0, 0.0), (2.0, 0.0)]);
+    let ends = [(0.0, -INF), (-0.0, INF), (-1.0, NAN), (-1e30, NAN), (-INF, NAN), (INF, INF), (NAN, NAN)];
+    check("digamma", &Digamma, &ends);
+    check(
+        "trigamma",
+        &Trigamma,
+        &[(0.0, INF), (-0.0, INF), (-1.0, INF), (-1e30, INF), (INF, 0.0), (NAN, NAN)],
+    );
+    for level in Level::available() {
+        let mut y = [0.0f64; 4];
+        map_at(level, &Lgamma, [&[5e-324, -5e-324, 2.5e305, 2.6e305]], [&mut y]);
+        assert!((y[0] - 744.440_07).abs() < 1e-4 && (y[1] - y[0]).abs() < 0.1, "{y:?}");
+        assert!(y[2] > 1.7e308 && y[2] < INF && y[3] == INF, "{y:?}");
+    }
+}
+
+#[test]
+fn angles_in_all_quadrants() {
+    let special =
+        [0.0, -0.0, 0.5, -0.5, 1.0, -2.0, 1e-320, -1e-320, 1e300, -1e300, 1e-30, 1e30, INF, -INF, NAN];
+    for level in Level::available() {
+        for (y, x) in special.iter().flat_map(|&y| special.iter().map(move |&x| (y, x))) {
+            let (mut wide, mut single) = ([0.0], [0.0f32]);
+            map_at(level, &Atan2, [&[y], &[x]], [&mut wide]);
+            map_at(level, &Atan2, [&[y as f32], &[x as f32]], [&mut single]);
+            let of_single = f64::from(y as f32).atan2(f64::from(x as f32));
+            for (got, expected, unit) in
+                [(wide[0], y.atan2(x), 4e-16), (f64::from(single[0]), of_single, 2e-7)]
+            {
+                let is_close = (got - expected).abs() <= unit * expected.abs() + 1e-45;
+                let same = is_close && got.is_sign_negative() == expected.is_sign_negative();
+                assert!(
+                    same || (got.is_nan() && expected.is_nan()),
+                    "({y}, {x}) {level:?}: {got}, {expected}"
+                );
+            }
+        }
+    }
+}
+
 struct Extremes;
 
 impl Body<2, 2> for Extremes {

@@ -87,6 +87,33 @@ def sin3(z: mpf) -> mpf:  # sin(r) = r + r z S(z)
     return series([(-1) ** (k + 1) / mp.factorial(2 * k + 3) for k in range(20)], z)
 
 
+def atan3(z: mpf) -> mpf:  # atan(r) = r + r z A(z)
+    if z < mpf(10) ** -4:
+        return series([mpf(-1) ** (k + 1) / (2 * k + 3) for k in range(20)], z)
+    return (mp.atan(mp.sqrt(z)) / mp.sqrt(z) - 1) / z
+
+
+def lgamma2(v: mpf) -> mpf:  # lgamma(2 + v) = v (1 + v) P(v)
+    return mp.loggamma(2 + v) / (v * (1 + v)) if v else mp.digamma(2)
+
+
+def stirling(z: mpf) -> mpf:  # lgamma(t) = (t - 1/2) log(t) - t + log(2 pi)/2 + Q(z)/t, z = 1/t^2
+    t = 1 / mp.sqrt(z)
+    return t * (mp.loggamma(t) - (t - 0.5) * mp.log(t) + t - mp.log(2 * mp.pi) / 2)
+
+
+def digamma1(d: mpf) -> mpf:  # digamma(ROOT + d) = d P(d)
+    return mp.digamma(ROOT + d) / d if d else mp.polygamma(1, ROOT)
+
+
+def digamma_far(z: mpf) -> mpf:  # digamma(t) = log(t) - 1/(2 t) - z Q(z), z = 1/t^2
+    t = 1 / mp.sqrt(z)
+    return (mp.log(t) - 1 / (2 * t) - mp.digamma(t)) / z
+
+
+ROOT = mp.findroot(mp.digamma, 1.46)  # the positive zero of digamma
+
+
 def mills(t: mpf) -> mpf:  # K(t) = exp(t^2/2) Phi(-t)
     return mp.exp(t * t / 2) * mp.erfc(t / mp.sqrt(2)) / 2
 
@@ -137,6 +164,22 @@ def fits() -> Iterator[tuple]:
     # cancels.
     for single, degree in ((True, 3), (False, 7)):
         yield "sine", sin3, lambda z: z * mp.sqrt(z) / mp.sin(mp.sqrt(z)), turn_range, degree, single
+    yield from gamma_fits()
+
+
+def gamma_fits() -> Iterator[tuple]:
+    """Those of the arc tangent and the gamma function; what is far is so from 2.5 and from 2 on."""
+    tiny = mpf(10) ** -6
+    for single, degree in ((True, 9), (False, 20)):
+        yield "atan", atan3, lambda z: z * mp.sqrt(z) / mp.atan(mp.sqrt(z)), (tiny, 1), degree, single
+    for single, degree in ((True, 8), (False, 18)):
+        yield "lgamma", lgamma2, lambda v: 1 / lgamma2(v), (-0.5, 0.5), degree, single
+    for single, degree in ((True, 4), (False, 12)):
+        yield "stirling", stirling, mp.sqrt, (tiny, mpf(4) / 25), degree, single
+    for single, degree in ((True, 10), (False, 22)):
+        yield "digamma", digamma1, lambda d: 1 / digamma1(d), (1 - ROOT, 2 - ROOT), degree, single
+    for single, degree in ((True, 5), (False, 17)):
+        yield "digamma_far", digamma_far, lambda z: z, (tiny, mpf(1) / 4), degree, single
 
 
 if __name__ == "__main__":

@@ -316,7 +316,7 @@ fn calls_on_the_cpu_are_the_same_with_tables_of_every_size() {
     }
     let (code, message) = call(0, &[CPU], FIRST - 8, false).unwrap_err();
     assert_eq!(code, Code::InvalidArgument as i32);
-    assert_eq!(message, "the call's services say they have 40 bytes; version 2 of the ABI has 48");
+    assert_eq!(message, "the call's services say they have 40 bytes; version 3 of the ABI has 48");
 }
 
 #[test]

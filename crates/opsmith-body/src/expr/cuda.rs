@@ -169,7 +169,7 @@ pub(super) fn functions(graphs: &[(&str, &Graph)], dtype: CudaType, products: Pr
 }
 
 /// Functions that CUDA lacks; `@` stands for the suffix of C's functions.
-const HELPERS: [(Unary, &str); 6] = [
+const HELPERS: [(Unary, &str); 7] = [
     (
         Unary::Sigmoid,
         "DEVICE Number sigmoid(Number x) {\n    Number e = exp@(-fabs@(x));\n    \
@@ -189,6 +189,7 @@ const HELPERS: [(Unary, &str); 6] = [
     ),
     (Unary::Gelu, include_str!("gelu.cu")),
     (Unary::GeluTanh, include_str!("gelu_tanh.cu")),
+    (Unary::Digamma, include_str!("digamma.cu")),
     (Unary::Sign, "DEVICE Number sign(Number x) { return fabs(x) > 0 ? copysign(Number(1), x) : x; }\n"),
 ];
 

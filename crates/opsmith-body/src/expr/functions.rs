@@ -11,7 +11,7 @@ macro_rules! with_functions {
             { $($given)* }
             Exp exp, Log log, Log1p log1p, Expm1 expm1, Tanh tanh, Sigmoid sigmoid, Erf erf, NormalCdf normal_cdf,
             NormalPdf normal_pdf, Softplus softplus, Sin sin, Cos cos, Sqrt sqrt, Rsqrt rsqrt, Abs abs, Sign sign,
-            Floor floor, Gelu gelu, GeluTanh gelu_tanh
+            Floor floor, Gelu gelu, GeluTanh gelu_tanh, Atan atan, Lgamma lgamma, Digamma digamma
         }
     };
 }

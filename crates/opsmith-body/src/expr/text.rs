@@ -101,7 +101,7 @@ mod tests {
             let unary =
                 a.exp().log() + a.log1p() + a.expm1() + a.tanh() + a.sigmoid() + a.erf() + a.normal_cdf();
             let more = a.normal_pdf() + a.softplus() + a.sin() + a.cos() + a.sqrt() + a.rsqrt() + a.abs();
-            let more = more + a.gelu() * a.gelu_tanh();
+            let more = more + a.gelu() * a.gelu_tanh() + a.atan() * a.lgamma() - a.digamma();
             let binary = b.pow(c) - b.min(c) * b.max(c) / (a.sign() + a.floor());
             let mask = (a.lt(b) & b.le(c)) | !a.eq(c);
             vec![unary + more, Scalar::select(mask, binary, -a), c * 0.1 + f64::NEG_INFINITY]

@@ -5,6 +5,7 @@
 
 pub(crate) mod double;
 pub(crate) mod exp;
+pub(crate) mod gamma;
 pub(crate) mod log;
 pub(crate) mod normal;
 mod plain;
@@ -162,5 +163,17 @@ impl<T: Real, I: Isa> Scalar for Float<T, I> {
     #[inline(always)]
     fn gelu_tanh(self) -> Self {
         normal::gelu_tanh(self)
+    }
+    #[inline(always)]
+    fn atan(self) -> Self {
+        trig::atan(self)
+    }
+    #[inline(always)]
+    fn lgamma(self) -> Self {
+        gamma::lgamma(self)
+    }
+    #[inline(always)]
+    fn digamma(self) -> Self {
+        gamma::digamma(self)
     }
 }

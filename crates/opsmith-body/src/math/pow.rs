@@ -35,7 +35,7 @@ pub(crate) fn pow<T: Real, I: Isa>(x: Float<T, I>, y: Float<T, I>) -> Float<T, I
 
 /// log x in twice the precision, for positive finite x: s (2 + (2/3) s² + s⁴ …).
 #[inline(always)]
-fn log_double<T: Real, I: Isa>(x: Float<T, I>) -> Pair<T, I> {
+pub(crate) fn log_double<T: Real, I: Isa>(x: Float<T, I>) -> Pair<T, I> {
     let tiny = x.lt(Float::c(T::NORMAL));
     let (m, k) = Float::pick(tiny, x * T::LIFT.0, x).get().split();
     let k = Float::new(k) - Float::pick(tiny, Float::c(T::LIFT.1), Float::c(0.0));

@@ -1,4 +1,4 @@
-//! Sine and cosine.
+//! Sine and cosine, and the arc tangent.
 //!
 //! Half turns are taken off, in three parts of π (Cody and Waite 1980). For large arguments that is done with the bits of 2/π: x · 2/π is
 //! needed modulo 4 only, so the bits that make multiples of 4 are left out (Payne and Hanek 1983): for each range of exponents
@@ -6,7 +6,7 @@
 
 use crate::float::{Float, Real, Turn};
 use crate::isa::Isa;
-use crate::math::double::{fast_two_sum, multiply_add, two_product, two_sum};
+use crate::math::double::{constant, fast_two_sum, multiply_add, two_product, two_sum};
 use crate::math::polynomials;
 use crate::math::two_over_pi::{BANDS_F32, BANDS_F64};
 use crate::scalar::Scalar;
@@ -40,6 +40,19 @@ pub(crate) fn sine<T: Real, I: Isa>(turn: Turn, x: Float<T, I>) -> Float<T, I> {
         return result;
     }
     Float::pick(x.abs().lt(Float::c(T::SINE_SMALL)), x, result)
+}
+
+/// The arc tangent: beyond 1 from π/2.
+#[inline(always)]
+pub(crate) fn atan<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
+    let size = x.abs();
+    let is_large = Float::c(1.0).lt(size);
+    let r = Float::pick(is_large, Float::c(1.0) / size, size);
+    let z = r * r;
+    let rest = z * r * polynomials::atan(z);
+    let (right, right_low) = constant::<T, I>(HALF_PI.0, HALF_PI.1);
+    let result = Float::pick(is_large, right - ((r - right_low) + rest), r + rest);
+    result.with_sign_of(x)
 }
 
 /// A number modulo 4, exactly, for numbers below 2⁵³.

@@ -12,6 +12,25 @@ thread_local! {
     static CONSTS: RefCell<Consts> = RefCell::new(Consts::new().expect("memory for a few constants"));
 }
 
+/// Bernoulli's numbers, from the second on.
+const BERNOULLI: [(f64, f64); 15] = [
+    (1.0, 6.0),
+    (-1.0, 30.0),
+    (1.0, 42.0),
+    (-1.0, 30.0),
+    (5.0, 66.0),
+    (-691.0, 2730.0),
+    (7.0, 6.0),
+    (-3617.0, 510.0),
+    (43867.0, 798.0),
+    (-174_611.0, 330.0),
+    (854_513.0, 138.0),
+    (-236_364_091.0, 2730.0),
+    (8_553_103.0, 6.0),
+    (-23_749_461_029.0, 870.0),
+    (8_615_841_276_005.0, 14322.0),
+];
+
 /// A number of 192 bits.
 #[derive(Clone)]
 pub struct Big(BigFloat);
@@ -47,7 +66,7 @@ impl Big {
         Self(BigFloat::from_f64(x, BITS))
     }
 
-    functions!(exp ln sin cos tanh);
+    functions!(exp ln sin cos tanh tan asin acos atan sinh cosh acosh);
 
     pub fn sqrt(&self) -> Self {
         Self(self.0.sqrt(BITS, MODE))
@@ -74,6 +93,11 @@ impl Big {
         if sign == astro_float_num::Sign::Neg { -value } else { value }
     }
 
+    /// The nearest float64, but for a trace.
+    pub fn rounded(&self) -> f64 {
+        self.scaled(0)
+    }
+
     /// eˣ − 1.
     pub fn expm1(&self) -> Self {
         if self.scaled(0).abs() < 1e-30 {
@@ -88,6 +112,46 @@ impl Big {
             return self - &(&(self * self) * &Self::of(0.5));
         }
         (self + &Self::of(1.0)).ln()
+    }
+
+    /// The inverse of the hyperbolic sine, for x > 0: log(1 + x + x² / (1 + √(1 + x²))).
+    pub fn asinh(&self) -> Self {
+        let one = Self::of(1.0);
+        let root = &(self * self) + &one;
+        (&(&(self * self) / &(&root.sqrt() + &one)) + self).ln_1p()
+    }
+
+    /// The inverse of the hyperbolic tangent, for x from 0 to 1.
+    pub fn atanh(&self) -> Self {
+        &(&(self + self) / &(&Self::of(1.0) - self)).ln_1p() * &Self::of(0.5)
+    }
+
+    /// log Γ(x) and its first two derivatives, for x > 0, from 64 on by Stirling's series.
+    pub fn gamma(&self) -> [Self; 3] {
+        let one = Self::of(1.0);
+        let (mut product, mut sum, mut squares, mut y) =
+            (one.clone(), Self::of(0.0), Self::of(0.0), self.clone());
+        while y.scaled(0) < 64.0 {
+            let inverse = &one / &y;
+            (sum, squares) = (&sum + &inverse, &squares + &(&inverse * &inverse));
+            (product, y) = (&product * &y, &y + &one);
+        }
+        let (half, inverse, log) = (Self::of(0.5), &one / &y, y.ln());
+        let square = &inverse * &inverse;
+        let constant = &(&Self::pi() + &Self::pi()).ln() * &half;
+        let mut value = &(&(&(&y - &half) * &log) - &y) + &(&constant - &product.ln());
+        let mut first = &(&log - &(&inverse * &half)) - &sum;
+        let mut second = &(&inverse + &(&square * &half)) + &squares;
+        let mut power = inverse;
+        for (k, (top, bottom)) in BERNOULLI.iter().enumerate() {
+            let term = &power * &(&Self::of(*top) / &Self::of(*bottom));
+            let n = 2.0 * k as f64 + 2.0;
+            value = &value + &(&term / &Self::of(n * (n - 1.0)));
+            power = &power * &square;
+            first = &first - &(&(&term / &Self::of(n)) * &(&one / &y));
+            second = &second + &(&term * &square);
+        }
+        [value, first, second]
     }
 
     /// Φ(−t) for t ≥ 0: one half less a series for small t, a continued fraction beyond.

@@ -76,7 +76,33 @@ macro_rules! unary {
 unary! {
     Exp exp, Log log, Log1p log1p, Expm1 expm1, Tanh tanh, Sigmoid sigmoid, Erf erf, NormalCdf normal_cdf,
     NormalPdf normal_pdf, Sin sin, Cos cos, Sqrt sqrt, Rsqrt rsqrt, Abs abs, Sign sign, Floor floor, Elu elu,
-    Gelu gelu, GeluTanh gelu_tanh, Softplus softplus,
+    Gelu gelu, GeluTanh gelu_tanh, Softplus softplus, Exp2 exp2, Log2 log2, Log10 log10, Tan tan, Asin asin, Acos acos,
+    Atan atan, Sinh sinh, Cosh cosh, Asinh asinh, Acosh acosh, Atanh atanh, Lgamma lgamma, Digamma digamma,
+    Trigamma trigamma, Ceil ceil, Trunc trunc, Round round,
+}
+
+/// log |Γ(x)|, or its first or second derivative.
+pub struct Gammas(pub usize);
+
+impl Body<1, 1> for Gammas {
+    #[inline(always)]
+    fn eval<S: Scalar>(&self, [x]: [S; 1]) -> [S; 1] {
+        [match self.0 {
+            0 => x.lgamma(),
+            1 => x.digamma(),
+            _ => x.trigamma(),
+        }]
+    }
+}
+
+/// The angle of the point (x, y).
+pub struct Atan2;
+
+impl Body<2, 1> for Atan2 {
+    #[inline(always)]
+    fn eval<S: Scalar>(&self, [y, x]: [S; 2]) -> [S; 1] {
+        [y.atan2(x)]
+    }
 }
 
 /// x to the power y.

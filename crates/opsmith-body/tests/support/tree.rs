@@ -59,6 +59,23 @@ functions! { Function:
     Gelu "F.gelu(a)";
     GeluTanh "F.gelu(a, approximate='tanh')";
     Cube "(a ** 3)";
+    Exp2 "torch.exp2(2 * torch.tanh(a))";
+    Log2 "torch.log2(torch.abs(a) + 0.5)";
+    Log10 "torch.log10(torch.abs(a) + 0.5)";
+    Tan "torch.tan(torch.tanh(a))";
+    Asin "torch.asin(0.9 * torch.tanh(a))";
+    Acos "torch.acos(0.9 * torch.tanh(a))";
+    Atan "torch.atan(a)";
+    Sinh "torch.sinh(torch.tanh(a))";
+    Cosh "torch.cosh(torch.tanh(a))";
+    Asinh "torch.asinh(a)";
+    Acosh "torch.acosh(a * a + 1.25)";
+    Atanh "torch.atanh(0.9 * torch.tanh(a))";
+    Lgamma "torch.lgamma(2 * torch.tanh(a) + 2.25)";
+    Digamma "torch.digamma(2 * torch.tanh(a) + 2.25)";
+    Ceil "torch.ceil(a)";
+    Trunc "torch.trunc(a)";
+    Round "torch.round(a)";
 }
 
 functions! { Operation:
@@ -69,6 +86,7 @@ functions! { Operation:
     Pow "torch.pow(torch.abs(a) + 0.5, 2 * torch.tanh(b))";
     Min "torch.minimum(a, b)";
     Max "torch.maximum(a, b)";
+    Atan2 "torch.atan2(a, torch.abs(b) + 0.5)";
 }
 
 impl Function {
@@ -96,6 +114,23 @@ impl Function {
             Self::Gelu => a.gelu(),
             Self::GeluTanh => a.gelu_tanh(),
             Self::Cube => a.powi(3),
+            Self::Exp2 => (a.tanh() * 2.0).exp2(),
+            Self::Log2 => (a.abs() + 0.5).log2(),
+            Self::Log10 => (a.abs() + 0.5).log10(),
+            Self::Tan => a.tanh().tan(),
+            Self::Asin => (a.tanh() * 0.9).asin(),
+            Self::Acos => (a.tanh() * 0.9).acos(),
+            Self::Atan => a.atan(),
+            Self::Sinh => a.tanh().sinh(),
+            Self::Cosh => a.tanh().cosh(),
+            Self::Asinh => a.asinh(),
+            Self::Acosh => (a * a + 1.25).acosh(),
+            Self::Atanh => (a.tanh() * 0.9).atanh(),
+            Self::Lgamma => (a.tanh() * 2.0 + 2.25).lgamma(),
+            Self::Digamma => (a.tanh() * 2.0 + 2.25).digamma(),
+            Self::Ceil => a.ceil(),
+            Self::Trunc => a.trunc(),
+            Self::Round => a.round(),
         }
     }
 }
@@ -110,6 +145,7 @@ impl Operation {
             Self::Pow => (a.abs() + 0.5).pow(b.tanh() * 2.0),
             Self::Min => a.min(b),
             Self::Max => a.max(b),
+            Self::Atan2 => a.atan2(b.abs() + 0.5),
         }
     }
 }

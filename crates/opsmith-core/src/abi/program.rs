@@ -93,6 +93,12 @@ pub const OPSMITH_NODE_FLOOR: i32 = 81;
 pub const OPSMITH_NODE_GELU: i32 = 82;
 /// Its usual approximation, x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))).
 pub const OPSMITH_NODE_GELU_TANH: i32 = 83;
+/// The arc tangent.
+pub const OPSMITH_NODE_ATAN: i32 = 84;
+/// log |Γ(x)|, the logarithm of the gamma function.
+pub const OPSMITH_NODE_LGAMMA: i32 = 85;
+/// The derivative of `OPSMITH_NODE_LGAMMA`.
+pub const OPSMITH_NODE_DIGAMMA: i32 = 86;
 
 /// A step of a program: a number, or a mask where it is a comparison or made of masks. Its size never changes.
 #[repr(C)]

@@ -33,7 +33,7 @@ fn graph(random: &mut Random, inputs: usize) -> Graph {
             let mut any = || known[random.below(known.len())];
             let (a, b, c) = (any(), any(), any());
             let compared: MaskExpr = a.lt(b) | !b.le(c);
-            let next = match random.below(19) {
+            let next = match random.below(21) {
                 0 => a + b,
                 1 => a - b,
                 2 => a * b,
@@ -52,6 +52,8 @@ fn graph(random: &mut Random, inputs: usize) -> Graph {
                 15 => a.sin() * (b * 30.0).cos(),
                 16 => (a * a + 0.5).pow(b),
                 17 => a.gelu_tanh(),
+                18 => a.atan2(b),
+                19 => (a * a + 0.5).lgamma() - (b * b + 0.5).digamma(),
                 _ => a.erf() + b.sigmoid(),
             };
             known.push(next);

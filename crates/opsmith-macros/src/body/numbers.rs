@@ -9,7 +9,7 @@ use crate::numbers::text::{self, Literal, assigned, comparison, is_arithmetic};
 use crate::numbers::{self, Known, Names, Rules};
 
 /// The methods of `Scalar` that give a number, of the kind that they are called of.
-pub(crate) const NUMBERS: [&str; 27] = [
+pub(crate) const NUMBERS: [&str; 46] = [
     "exp",
     "log",
     "log1p",
@@ -37,22 +37,39 @@ pub(crate) const NUMBERS: [&str; 27] = [
     "gelu",
     "gelu_tanh",
     "softplus",
+    "exp2",
+    "log2",
+    "log10",
+    "sinh",
+    "cosh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "atan2",
+    "ceil",
+    "trunc",
+    "round",
+    "lgamma",
+    "digamma",
+    "trigamma",
 ];
 /// What Rust or others call functions that a number of a body has by another name, or has not.
-const OTHER_NAMES: [(&str, &str); 13] = [
+const OTHER_NAMES: [(&str, &str); 11] = [
     ("ln", "`log` is the natural logarithm"),
     ("ln_1p", "write `log1p`"),
     ("exp_m1", "write `expm1`"),
     ("powf", "`pow` takes a number of the body, `powi` an integer"),
-    ("log2", "write `log` and multiply"),
-    ("log10", "write `log` and multiply"),
-    ("tan", "divide `sin` by `cos`"),
     ("clamp", "write `max` and `min`"),
     ("clamp_min", "write `max`"),
     ("clamp_max", "write `min`"),
     ("relu", "write `max` with 0, first or second by the gradient that 0 is to have"),
-    ("lgamma", "there is no gamma function"),
     ("recip", "divide `S::of(1.0)` by it"),
+    ("ln_gamma", "write `lgamma`"),
+    ("round_ties_even", "write `round`, which takes the even one of two"),
 ];
 /// Those that take a plain integer.
 pub(crate) const INTEGERS: [&str; 1] = ["powi"];

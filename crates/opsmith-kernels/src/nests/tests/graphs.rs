@@ -197,7 +197,7 @@ impl Builder<'_> {
                 _ => ((x * half).floor(), bound),
             }
         } else {
-            match self.random.below(20) {
+            match self.random.below(23) {
                 0 => (-x, bound),
                 1 => (x.exp(), bound.exp()),
                 2 => ((x.abs() + half).log(), 2.0 + bound.ln().abs()),
@@ -217,6 +217,9 @@ impl Builder<'_> {
                 16 => (x.sign(), 1.0),
                 17 => (x.gelu(), bound),
                 18 => (x.gelu_tanh(), bound),
+                19 => (x.atan(), 2.0),
+                20 => ((x.abs() + half).lgamma(), 2.0 + bound * bound),
+                21 => ((x.abs() + half).digamma(), 2.0 + bound),
                 _ => (x.detached(), bound),
             }
         };
