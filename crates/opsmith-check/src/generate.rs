@@ -423,6 +423,25 @@ impl Generator<'_, '_> {
         draws.map(|tree| plain.with_attrs_of(&tree.current())).collect()
     }
 
+    /// These dials where tensors of these shapes are given for some inputs, as far as a shape signature says what follows:
+    /// dims have their sizes, but for those over `most`. `None` where they do not fit it.
+    pub(crate) fn fitted(&self, dials: &Dials, given: &[Option<Vec<usize>>], most: usize) -> Option<Dials> {
+        let Some(signature) = self.subject.shape.as_ref().filter(|_| given.iter().any(Option::is_some))
+        else {
+            return Some(dials.clone());
+        };
+        let types = self.types(dials)?;
+        let attrs = self.all_attrs(&types, &self.attrs(dials, &types, false));
+        let shapes: Vec<Option<&[usize]>> = given.iter().map(Option::as_deref).collect();
+        let (sizes, batch) = signature.said_by(&self.subject.signature, &shapes, &attrs)?;
+        let mut fitted = dials.clone();
+        for (dim, size) in fitted.dims.iter_mut().zip(sizes) {
+            *dim = size.map_or(*dim, |size| size.min(most));
+        }
+        fitted.batch = batch.iter().map(|size| *size.min(&most)).collect();
+        Some(fitted)
+    }
+
     /// How many elements the inputs have that the dials say; `None` where they say none.
     pub(crate) fn elements(&self, dials: &Dials) -> Option<usize> {
         let types = self.types(dials)?;

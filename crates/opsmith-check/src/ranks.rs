@@ -1,5 +1,6 @@
 //! Which ranks an op takes whose shape function is a function: it is asked.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use opsmith_core::attr::TensorValue;
@@ -43,6 +44,13 @@ impl Pattern {
         Pattern { ranks: vec![0; inputs], dims: vec![vec![]; inputs], sizes: vec![] }
     }
 
+    /// Inputs of these ranks, of whose dims none are linked.
+    pub(crate) fn of_ranks(ranks: Vec<usize>) -> Pattern {
+        let mut numbers = 0..;
+        let dims = ranks.iter().map(|rank| numbers.by_ref().take(*rank).collect()).collect();
+        Pattern { ranks, dims, sizes: vec![] }
+    }
+
     /// The size that dims of a number must have, with these values of all attributes.
     pub(crate) fn size(&self, number: usize, attrs: &[AttrValue]) -> Option<usize> {
         let own = self.sizes.iter().find(|own| own.number == number)?;
@@ -50,6 +58,30 @@ impl Pattern {
             Some(AttrValue::Int(size)) => usize::try_from(*size).ok(),
             _ => Some(own.size),
         }
+    }
+
+    /// The same where tensors of these shapes are given for some inputs: what is linked to their dims has their size, the
+    /// largest where they broadcast. `None` where they have other ranks.
+    pub(crate) fn with_shapes(&self, given: &[Option<Vec<usize>>]) -> Option<Pattern> {
+        let mut pattern = self.clone();
+        let mut next = self.dims.iter().flatten().max().map_or(0, |most| most + 1);
+        let mut linked: BTreeMap<usize, usize> = BTreeMap::new();
+        for (input, shape) in given.iter().enumerate() {
+            let Some(shape) = shape else { continue };
+            if self.ranks[input] != shape.len() {
+                return None;
+            }
+            for (dim, &size) in shape.iter().enumerate() {
+                let most = linked.entry(self.dims[input][dim]).or_default();
+                *most = size.max(*most);
+                pattern.dims[input][dim] = next;
+                pattern.sizes.push(Size { number: next, size, attr: None });
+                next += 1;
+            }
+        }
+        // Behind what the number must be, which comes first.
+        pattern.sizes.extend(linked.into_iter().map(|(number, size)| Size { number, size, attr: None }));
+        Some(pattern)
     }
 
     /// Whether all inputs have one rank.
@@ -197,6 +229,17 @@ mod tests {
         let sizes = |input: usize| pattern.dims[input].iter().map(|dim| pattern.size(*dim, &attrs));
         assert_eq!(sizes(0).collect::<Vec<_>>(), [Some(7), Some(3)]);
         assert_eq!(sizes(1).collect::<Vec<_>>(), [Some(3)]);
+    }
+
+    #[test]
+    fn what_is_linked_to_given_shapes_has_their_sizes() {
+        let pattern = Pattern { ranks: vec![2; 3], dims: vec![vec![0, 1]; 3], sizes: vec![] };
+        let given = [Some(vec![7, 1]), Some(vec![1, 5]), None];
+        let fitted = pattern.with_shapes(&given).unwrap();
+        let shape = |input: usize| fitted.dims[input].iter().map(|dim| fitted.size(*dim, &[]).unwrap());
+        let shapes: Vec<Vec<usize>> = (0..3).map(|input| shape(input).collect()).collect();
+        assert_eq!(shapes, [[7, 1], [1, 5], [7, 5]]);
+        assert_eq!(pattern.with_shapes(&[Some(vec![7]), None, None]), None, "another rank");
     }
 
     #[test]

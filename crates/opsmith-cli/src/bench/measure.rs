@@ -3,11 +3,9 @@
 use std::time::{Duration, Instant};
 
 use opsmith_check::Sample;
-use opsmith_core::{AttrValue, DType, Result, Shape};
+use opsmith_core::{AttrValue, Result, Shape};
 use opsmith_runtime::{Arg, Op, Tensor};
 
-/// The most memory that the outputs of a call may take.
-const MOST_BYTES: u64 = 1 << 30;
 /// A call that takes longer than this is not repeated often, and no larger one is made.
 const LONG: Duration = Duration::from_secs(2);
 /// What is timed at once takes at least so long: a clock is not exact.
@@ -17,7 +15,8 @@ const REPETITIONS: (usize, usize) = (3, 10_000);
 
 /// How long calls of one size take.
 pub(crate) struct Measured {
-    pub(crate) size: usize,
+    /// None where no shape depends on it.
+    pub(crate) size: Option<usize>,
     /// The shapes of the inputs: `[16,16] [16]`.
     pub(crate) shapes: String,
     /// The attributes that have no default: `nu = 0.5`.
@@ -38,14 +37,14 @@ pub(crate) struct Measured {
 /// What the op says, though it accepts such calls in a smaller size.
 pub(crate) fn measure(
     op: &Op,
-    size: usize,
+    size: Option<usize>,
     sample: &Sample,
     budget: Duration,
 ) -> Result<Result<Measured, String>> {
     let attrs: Vec<(&str, AttrValue)> =
         sample.attrs.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
-    if output_bytes(op, sample, &attrs)? > MOST_BYTES {
-        return Ok(Err("its outputs would take more than 1 GiB".into()));
+    if let Err(why) = sample.check_outputs(op)? {
+        return Ok(Err(why));
     }
     let tensors = sample.inputs.iter().map(|list| {
         let present = list.iter().flatten().map(|value| Tensor::from_value(value));
@@ -84,24 +83,6 @@ impl Measured {
     pub(crate) fn is_long(&self) -> bool {
         self.seconds > LONG.as_secs_f64()
     }
-}
-
-/// How much memory the outputs take, as far as that is known before the call.
-fn output_bytes(op: &Op, sample: &Sample, attrs: &[(&str, AttrValue)]) -> Result<u64> {
-    let shapes: Vec<Vec<Shape>> = sample
-        .inputs
-        .iter()
-        .map(|list| list.iter().flatten().map(|value| Shape::known(&value.shape)).collect())
-        .collect();
-    let dtypes: Vec<Vec<DType>> =
-        sample.inputs.iter().map(|list| list.iter().flatten().map(|value| value.dtype).collect()).collect();
-    let outputs = op.infer_shapes(&shapes, &dtypes, attrs)?;
-    // As wide as the widest numbers: dtypes do not matter to a limit.
-    let elements = |shape: &Shape| {
-        let mut dims = shape.dims()?.iter().map(|dim| dim.value());
-        dims.try_fold(8u64, |product, dim| product.checked_mul(dim?))
-    };
-    Ok(outputs.iter().flatten().filter_map(elements).fold(0, u64::saturating_add))
 }
 
 /// The seconds of one call, many times: after a warm-up, for as long as `budget` says.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use opsmith_check::Sampler;
+use opsmith_core::tensor::MAX_RANK;
 use opsmith_core::{DType, Error};
 use opsmith_runtime::{Library, Op};
 
@@ -21,13 +22,14 @@ use measure::Measured;
 /// Time a library's ops on generated inputs over sizes
 ///
 /// Inputs are generated from the shape signatures (where a function says the shapes, it is asked which ranks it accepts),
-/// from dtypes and from what attributes may be; all dims that are free have one size. Each call is made by the embedded
-/// engine, which takes as many threads as there are processors, or OPSMITH_NUM_THREADS; the time is the median of
-/// repetitions after a warm-up.
+/// from dtypes and from what attributes may be; all dims that are free have one size, but for those of inputs whose
+/// shapes are given. Each call is made by the embedded engine, which takes as many threads as there are processors, or
+/// OPSMITH_NUM_THREADS; the time is the median of repetitions after a warm-up.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   opsmith bench target/release/libdistances.so
   opsmith bench libactivations.so gelu --sizes 64,512,4096 --dtype float64
+  opsmith bench libactivations.so swiglu --shape x=1000,1000 --shape gate=1000
   opsmith bench libdistances.so --gradients --plot distances.svg
   opsmith bench libdistances.so --json > times.json")]
 pub(crate) struct Options {
@@ -40,6 +42,9 @@ pub(crate) struct Options {
     /// The sizes of dims
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [16, 64, 256, 1024], value_parser = size)]
     sizes: Vec<usize>,
+    /// The shape of an input, for one or several of them; dims that have to fit follow, and the others have the sizes
+    #[arg(long = "shape", value_name = "INPUT=N,…", value_parser = shape)]
+    shapes: Vec<(String, Vec<usize>)>,
     /// The dtype of the tensors, where definitions leave it open
     #[arg(long, value_name = "DTYPE", default_value = "float32", value_parser = dtype)]
     dtype: DType,
@@ -59,6 +64,23 @@ pub(crate) struct Options {
 
 fn size(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|size| *size > 0).ok_or_else(|| "a size is a number from 1 on".to_owned())
+}
+
+/// `x=1000,64`; after the sign nothing, for a scalar.
+fn shape(text: &str) -> Result<(String, Vec<usize>), String> {
+    let (name, dims) = text.split_once('=').ok_or("write an input and its dims, such as x=1000,64")?;
+    let dim = |dim: &str| {
+        let size = dim.parse().ok().filter(|size| *size > 0);
+        size.ok_or_else(|| format!("`{dim}` is no dim of `{name}`: it is a number from 1 to {}", usize::MAX))
+    };
+    let dims: Vec<usize> = match dims {
+        "" => vec![],
+        dims => dims.split(',').map(dim).collect::<Result<_, _>>()?,
+    };
+    match dims.len() {
+        ..=MAX_RANK => Ok((name.to_owned(), dims)),
+        rank => Err(format!("`{name}` has {rank} dims, and a tensor has at most {MAX_RANK}")),
+    }
 }
 
 fn dtype(name: &str) -> Result<DType, String> {
@@ -90,9 +112,11 @@ pub(crate) fn bench(options: &Options) -> Result<Outcome> {
     if library.num_ops() == 0 {
         bail!("library `{}` has no ops", library.name());
     }
+    let ops = chosen(&library, options)?;
+    check_names(&ops, &options.shapes)?;
     let progress = progress();
     let mut rows = Vec::new();
-    for op in chosen(&library, options)? {
+    for op in ops {
         let name = op.signature().name.clone();
         progress.set_message(name.clone());
         let row =
@@ -101,6 +125,15 @@ pub(crate) fn bench(options: &Options) -> Result<Outcome> {
         rows.push(row);
     }
     progress.finish_and_clear();
+    let is_asked = !options.shapes.is_empty();
+    if is_asked
+        && rows.iter().all(|row| row.measured.is_empty())
+        && let [row, ..] = &rows[..]
+    {
+        let (op, why) = (&row.op, row.why.as_deref().unwrap_or("it was not timed"));
+        // What the op itself says begins with its name.
+        bail!("{op}: {}", why.strip_prefix(&format!("{op}: ")).unwrap_or(why));
+    }
     if let Some(path) = &options.plot {
         let picture = plot::draw(&rows, options.dtype)?;
         std::fs::write(path, picture).with_context(|| format!("{}: cannot be written", path.display()))?;
@@ -140,37 +173,59 @@ fn chosen(library: &Library, options: &Options) -> Result<Vec<Op>> {
     Ok(all.into_iter().filter(|op| names.contains(&op.signature().name)).collect())
 }
 
+/// Refuses a shape for an input that no op has, and two for one.
+fn check_names(ops: &[Op], shapes: &[(String, Vec<usize>)]) -> Result<()> {
+    let inputs = ops.iter().flat_map(|op| &op.signature().inputs);
+    let names: BTreeSet<&str> = inputs.map(|input| input.name.as_str()).collect();
+    for (index, (name, _)) in shapes.iter().enumerate() {
+        if !names.contains(name.as_str()) {
+            let known = names.iter().copied().collect::<Vec<_>>().join(", ");
+            bail!("--shape: no op that is to be timed has an input `{name}`; they have: {known}");
+        }
+        if shapes[..index].iter().any(|(other, _)| other == name) {
+            bail!("--shape: `{name}` has two shapes");
+        }
+    }
+    Ok(())
+}
+
 /// Measures an op at each size; `tell` hears of each.
 fn measure_op(sampler: &mut Sampler<'_>, op: &Op, options: &Options, tell: &dyn Fn(usize)) -> Result<Row> {
     let mut row = Row { op: op.signature().name.clone(), measured: vec![], why: None };
-    let calls = match sampler.calls(op.index(), options.dtype).map_err(told)? {
+    let calls = match sampler.calls(op.index(), options.dtype, &options.shapes).map_err(told)? {
         Ok(calls) => calls,
         Err(why) => return Ok(Row { why: Some(why), ..row }),
     };
     let mut sizes = options.sizes.clone();
     sizes.sort_unstable();
     sizes.dedup();
+    let is_sized = !calls.is_of_one_size();
+    sizes.truncate(if is_sized { sizes.len() } else { 1 });
     for size in sizes {
         tell(size);
+        let at = if is_sized { format!("size {size}: ") } else { String::new() };
         let measured = match calls.at(size).map_err(told)? {
-            Ok(sample) => measure::measure(op, size, &sample, Duration::from_secs_f64(options.seconds)),
+            Ok(sample) => {
+                let size = is_sized.then_some(size);
+                measure::measure(op, size, &sample, Duration::from_secs_f64(options.seconds))
+            }
             Err(why) => Ok(Err(why)),
         };
         match measured {
             // What one size does not fit, another may.
             Err(error) => {
-                row.why.get_or_insert_with(|| format!("size {size}: {}", error.message()));
+                row.why.get_or_insert_with(|| format!("{at}{}", error.message()));
             }
             Ok(Ok(measured)) => {
                 let is_long = measured.is_long();
                 row.measured.push(measured);
-                if is_long {
+                if is_long && is_sized {
                     row.why = Some(format!("sizes beyond {size}, which would take long"));
                     break;
                 }
             }
             Ok(Err(why)) => {
-                row.why = Some(format!("size {size}: {why}"));
+                row.why = Some(at + &why);
                 break;
             }
         }

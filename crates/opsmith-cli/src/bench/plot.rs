@@ -10,19 +10,24 @@ use super::report::time;
 /// The picture's width and height.
 const SIZE: (u32, u32) = (900, 560);
 
-/// Draws the times of all ops that have some.
+/// Draws the times at sizes of all ops that have some.
 pub(crate) fn draw(rows: &[Row], dtype: DType) -> Result<String> {
-    let timed: Vec<&Row> = rows.iter().filter(|row| !row.measured.is_empty()).collect();
-    let all = || timed.iter().flat_map(|row| &row.measured);
+    let timed: Vec<&Row> = rows.iter().filter(|row| points(row).next().is_some()).collect();
+    let all = || timed.iter().flat_map(|row| points(row));
     if timed.is_empty() {
-        bail!("there is nothing to plot: no op could be timed");
+        bail!("there is nothing to plot: no op could be timed at sizes");
     }
-    let sizes = bounds(all().map(|measured| measured.size as f64));
-    let seconds = bounds(all().map(|measured| measured.seconds));
+    let sizes = bounds(all().map(|(size, _)| size));
+    let seconds = bounds(all().map(|(_, seconds)| seconds));
     let mut picture = String::new();
     paint(&mut picture, &timed, dtype, sizes, seconds)
         .map_err(|error| anyhow!("the plot cannot be drawn: {error}"))?;
     Ok(picture)
+}
+
+/// The sizes of an op, and the times.
+fn points(row: &Row) -> impl Iterator<Item = (f64, f64)> {
+    row.measured.iter().filter_map(|measured| Some((measured.size? as f64, measured.seconds)))
 }
 
 /// The least and the largest of numbers, with some room; a range even where there is one number.
@@ -42,8 +47,7 @@ fn paint(
     sizes: (f64, f64),
     seconds: (f64, f64),
 ) -> Result<(), Failure> {
-    let mut ticks: Vec<f64> =
-        rows.iter().flat_map(|row| &row.measured).map(|measured| measured.size as f64).collect();
+    let mut ticks: Vec<f64> = rows.iter().flat_map(|row| points(row)).map(|(size, _)| size).collect();
     ticks.sort_unstable_by(f64::total_cmp);
     ticks.dedup();
     let root = SVGBackend::with_string(picture, SIZE).into_drawing_area();
@@ -68,8 +72,7 @@ fn paint(
         .draw()?;
     for (index, row) in rows.iter().enumerate() {
         let color = Palette99::pick(index).to_rgba();
-        let points: Vec<(f64, f64)> =
-            row.measured.iter().map(|measured| (measured.size as f64, measured.seconds)).collect();
+        let points: Vec<(f64, f64)> = points(row).collect();
         chart
             .draw_series(LineSeries::new(points.clone(), color.stroke_width(2)))?
             .label(&row.op)

@@ -22,6 +22,7 @@ pub(crate) fn table(library: &Library, dtype: DType, rows: &[Row]) -> String {
             let _ = writeln!(text, "{}", styled(FAINT, heads));
         }
         for Measured { size, shapes, attributes, seconds, elements, bytes, .. } in &row.measured {
+            let size = size.map_or("-".to_owned(), |size| size.to_string());
             let time = time(*seconds);
             let (elements, bytes) = (scaled(*elements as f64 / seconds), scaled(*bytes as f64 / seconds));
             let arguments = format!("{shapes} {attributes}");

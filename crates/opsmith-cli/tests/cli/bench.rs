@@ -131,6 +131,88 @@ fn the_plot_has_a_line_for_each_op() {
 }
 
 #[test]
+fn shapes_are_given_by_the_names_of_inputs() {
+    for (name, arguments, inputs) in [
+        ("activations", &["swiglu", "--shape", "gate=4", "--shape", "x=6,4"][..], &["[4] [6,4]"][..]),
+        ("activations", &["swiglu", "--shape", "gate=1,4", "--shape", "x=6,1"], &["[1,4] [6,1]"]),
+        // What is not given follows.
+        ("activations", &["swiglu", "--shape", "x=6,4,2"], &["[6,4,2] [6,4,2]"]),
+        ("activations", &["swiglu", "--shape", "x="], &["[] []"]),
+        ("activations", &["gelu", "--shape", "x=1,2,1,9,3"], &["[1,2,1,9,3]"]),
+        // What is open has the sizes.
+        ("distances", &["--shape", "y=7,3", "--sizes", "2,5"], &["[2,3] [7,3]", "[5,3] [7,3]"]),
+        ("distances", &["--shape", "y=7,3", "--shape", "x=2,3"], &["[2,3] [7,3]"]),
+    ] {
+        let report = report(name, arguments);
+        let op = &report["ops"][0];
+        let times = op["times"].as_array().unwrap();
+        let timed: Vec<&str> = times.iter().map(|time| time["inputs"].as_str().unwrap()).collect();
+        assert_eq!(timed, inputs, "{op}");
+        assert_eq!(times[0]["size"].is_null(), inputs.len() == 1, "{op}");
+    }
+    // Ops without such an input are timed as always.
+    let both = report("activations", &["swiglu", "gelu", "--shape", "gate=3", "--sizes", "2"]);
+    let inputs = [0, 1].map(|op| both["ops"][op]["times"][0]["inputs"].as_str().unwrap());
+    assert_eq!(inputs, ["[2,2]", "[3] [3]"]);
+    let table = stdout(&bench("activations", &["gelu", "--shape", "x=3,5"]));
+    let line = table.lines().nth(4).unwrap();
+    assert!(line.starts_with("       -  ") && line.ends_with("  [3,5]"), "{table}");
+}
+
+#[test]
+fn shapes_that_cannot_be_are_told() {
+    let deep = format!("x={}", ["4"; 200].join(","));
+    let [front, back] = ["4", "1"].map(|dim| [dim; 12].join(","));
+    let (broad, across) = (format!("x={front},{back}"), format!("gate={back},{front}"));
+    let rank = format!("x={}", ["1"; 255].join(","));
+    for (name, op, shapes, message) in [
+        ("activations", "swiglu", &["z=3"][..], "has an input `z`; they have: gate, x"),
+        ("activations", "swiglu", &["x=3", "x=3"], "--shape: `x` has two shapes"),
+        ("activations", "swiglu", &["x"], "write an input and its dims, such as x=1000,64"),
+        ("activations", "swiglu", &["x=3,-1"], "`-1` is no dim of `x`: it is a number from 1 to 18446"),
+        ("activations", "swiglu", &["x=0"], "`0` is no dim of `x`"),
+        ("activations", "swiglu", &["x=3,"], "`` is no dim of `x`"),
+        ("activations", "swiglu", &["x=99999999999999999999"], "`99999999999999999999` is no dim of `x`"),
+        ("activations", "swiglu", &[&rank], "`x` has 255 dims, and a tensor has at most 254"),
+        ("activations", "swiglu", &["x=1000", "gate=999"], "error: Swiglu: input `gate` of shape [999]"),
+        ("activations", "swiglu", &["x=1000000,1000000"], "Swiglu: its inputs would have more than 67108864"),
+        ("activations", "swiglu", &["x=18446744073709551615,2"], "its inputs would have more than 67108864"),
+        ("activations", "swiglu", &["x=60000,1", "gate=1,60000"], "its outputs would take more than 1 GiB"),
+        ("activations", "gelu", &[&deep], "its inputs would have more than 67108864"),
+        ("activations", "swiglu", &[&broad, &across], "its outputs would take more than 1 GiB"),
+        (
+            "activations",
+            "swiglu",
+            &["x=2,2,2,2"],
+            "Swiglu: no rank of `gate` beside x=[2,2,2,2] was found: give its shape, too",
+        ),
+        (
+            "activations",
+            "lltm_cell",
+            &["g0=9999999,1,1", "g1=1,9999999,1", "g2=1,1,9999999", "old_cell=1"],
+            "1 GiB",
+        ),
+        (
+            "distances",
+            "pairwise_manhattan_distance",
+            &["x=3"],
+            "no call has x=[3]: the shapes are (n,p),(m,p)->(n,m)",
+        ),
+        (
+            "distances",
+            "pairwise_manhattan_distance",
+            &["x=2,3", "y=2,4"],
+            "no call has x=[2,3] y=[2,4]: the shapes",
+        ),
+    ] {
+        let given = shapes.iter().flat_map(|shape| ["--shape", shape]);
+        let output = bench(name, &[op].into_iter().chain(given).collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(2), "{shapes:?} {}", stdout(&output));
+        assert!(stderr(&output).contains(message), "{shapes:?} {}", stderr(&output));
+    }
+}
+
+#[test]
 fn wrong_arguments_are_told() {
     for (arguments, message) in [
         (["--sizes", "4,0"], "a size is a number from 1 on"),

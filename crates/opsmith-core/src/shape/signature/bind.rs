@@ -65,15 +65,28 @@ impl ShapeSignature {
         fits.then_some(Bound { signature: self, slots, batch })
     }
 
-    fn try_bind<'a>(
-        &'a self,
+    /// What tensors of these shapes, for each input one or `None`, say alone: the sizes of [`dim_names`](Self::dim_names), as far as
+    /// they say them, and the batch dims. `None` where they do not fit, or an attribute that the signature names is not there.
+    pub fn said_by<'a>(
+        &self,
         op: &Signature,
         shapes: &[Option<&'a [usize]>],
         attrs: &[AttrValue],
-    ) -> Option<Bound<'a>> {
-        if op.inputs.len() != self.inputs.len() {
-            return None;
+    ) -> Option<(Vec<Option<usize>>, &'a [usize])> {
+        let mut slots = self.unbound(op, attrs)?;
+        let mut batch = None;
+        for (arg, shape) in self.inputs.iter().zip(shapes) {
+            if let Some(shape) = shape {
+                arg.take(shape, &mut slots, &mut batch)?;
+            }
         }
+        let sizes = slots[..self.dims.len()].iter().map(|size| usize::try_from(*size).ok());
+        Some((sizes.collect(), batch.unwrap_or_default()))
+    }
+
+    /// Slots of names that have no size yet, and of attributes.
+    #[inline]
+    fn unbound(&self, op: &Signature, attrs: &[AttrValue]) -> Option<SmallVec<[i64; 8]>> {
         let mut slots = match self.dims.len() {
             count @ ..=8 => SmallVec::from_buf_and_len([UNBOUND; 8], count),
             count => SmallVec::from_elem(UNBOUND, count),
@@ -84,6 +97,19 @@ impl ShapeSignature {
                 _ => return None,
             }
         }
+        Some(slots)
+    }
+
+    fn try_bind<'a>(
+        &'a self,
+        op: &Signature,
+        shapes: &[Option<&'a [usize]>],
+        attrs: &[AttrValue],
+    ) -> Option<Bound<'a>> {
+        if op.inputs.len() != self.inputs.len() {
+            return None;
+        }
+        let mut slots = self.unbound(op, attrs)?;
         let mut batch = None;
         let mut rest = shapes;
         let mut computed = false;

@@ -54,6 +54,21 @@ fn sizes_of_names_give_the_inputs_that_would_bind_them() {
 }
 
 #[test]
+fn some_inputs_say_sizes_alone() {
+    let signature = parse("(...,n,p),(m,2 * p)->(...,n,m)");
+    let op = distance();
+    let said = |shapes: &[Option<&'static [usize]>]| signature.said_by(&op, shapes, &[]);
+    assert_eq!(said(&[Some(&[5, 2, 3]), None]), Some((vec![Some(2), Some(3), None], &[5][..])));
+    assert_eq!(
+        said(&[None, Some(&[4, 6])]),
+        Some((vec![None, None, Some(4)], &[][..])),
+        "`p` is of the first"
+    );
+    assert_eq!(said(&[None, Some(&[4])]), None, "the rank");
+    assert_eq!(parse("(n,n),(m)->(m)").said_by(&op, &[Some(&[2, 3]), None], &[]), None, "the size");
+}
+
+#[test]
 fn names_are_bound_by_the_inputs_and_give_the_outputs() {
     let signature = parse("(n,p),(m,p)->(n,m)");
     let op = distance();
