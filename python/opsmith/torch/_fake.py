@@ -6,10 +6,12 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from opsmith.torch import _caches, _composed
 from opsmith.torch._op import Call, TorchOp, Value, device_of, dtype_name
@@ -24,6 +26,7 @@ def implementation(op: TorchOp, infer_shapes: Callable[[str], str], tag: str) ->
     PyTorch's caches know the library by."""
 
     infer = _inference(op, infer_shapes)
+    order = _Order(op)
 
     def fake(*args: Value, **kwargs: Value) -> Value:
         _caches.tell(tag)
@@ -46,10 +49,65 @@ def implementation(op: TorchOp, infer_shapes: Callable[[str], str], tag: str) ->
                         "shapes, so the op cannot be traced or run on meta tensors"
                     )
                 sizes = [symbols.evaluate(dim) for dim in shape] if is_wanted else [0]
-                tensors.append(torch.empty(sizes, dtype=getattr(torch, dtype), device=device))
+                tensors.append(order.empty(call, sizes, dtype=getattr(torch, dtype), device=device))
         return op.unflatten(tensors, counts)
 
     return fake
+
+
+class _Order:
+    """In which order the dims of results lie in memory: as the module `order` of the library's code for PyTorch
+    has it."""
+
+    def __init__(self, op: TorchOp) -> None:
+        arguments = re.findall(r"(\+?)\((.*?)\)", op.definition.parallel or "")
+        changes = any(arg.ref for arg in op.definition.inputs)
+        self.is_kept = not changes and {dims for _, dims in arguments} == {"..."}
+        self.may_be_sums = any(plus for plus, _ in arguments)
+
+    def empty(self, call: Call, sizes: list[Size], **options: Any) -> torch.Tensor:
+        """A result of this shape."""
+        if self.is_kept:
+            tensors = [tensor for value in call.inputs for tensor in _tensors(value) if tensor.dim()]
+            alike = [tensor for tensor in tensors if _are_equal(tensor.shape, sizes)]
+            if len(alike) != len(tensors) and self.may_be_sums:
+                alike = []
+            dense = next(filter(_is_dense, alike), None)
+            if dense is not None and not _is_row_major(dense):
+                return torch.empty_strided(sizes, dense.stride(), **options)
+        return torch.empty(sizes, **options)
+
+
+def _is_row_major(tensor: torch.Tensor) -> bool:
+    """Whether elements lie row-major without gaps, as far as is known."""
+    expected: Size = 1
+    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
+        if statically_known_true(size == 0):
+            return True
+        if not statically_known_true(size == 1):
+            if not statically_known_true(stride == expected):
+                return False
+            expected *= size
+    return True
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether elements lie without gaps and overlaps, with the dims in any order, as far as is known."""
+    dims = zip(tensor.shape, tensor.stride(), strict=True)
+    left = [dim for dim in dims if not statically_known_true(dim[0] == 1)]
+    expected: Size = 1
+    while left:
+        nearest = [i for i, (_, stride) in enumerate(left) if statically_known_true(stride == expected)]
+        if not nearest:
+            return _is_row_major(tensor)
+        expected *= left.pop(nearest[0])[0]
+    return True
+
+
+def _are_equal(shape: Sequence[Size], other: Sequence[Size]) -> bool:
+    return len(shape) == len(other) and all(
+        statically_known_true(a == b) for a, b in zip(shape, other, strict=True)
+    )
 
 
 def output_shapes(

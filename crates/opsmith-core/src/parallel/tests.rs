@@ -173,6 +173,14 @@ fn what_sums_nothing_is_known() {
 }
 
 #[test]
+fn what_is_pointwise_is_known() {
+    let is = |rule: &str| Parallel::parse(rule).unwrap().is_pointwise();
+    assert!(is("(...), (...) -> (...)") && is("(...) -> +(...), (...)"));
+    assert!(!is("(...) -> (... by perm)") && !is("(..., n) -> (..., n)") && !is("(i...), (...) -> (...)"));
+    assert!(!is("(n) -> (n)") && !is("(_...) -> (_...)") && !is("(... but axis) -> (... but axis)"));
+}
+
+#[test]
 fn a_rule_is_told_in_words() {
     let words = |rule: &str| Parallel::parse(rule).unwrap().words();
     assert_eq!(words("(..., n, _), (m, _) -> (..., n, m)"), "`n`, each dim of `...`, `m`");

@@ -1,6 +1,7 @@
 //! Tensors as a kernel sees them: borrowed memory with a dtype, a shape and strides, and typed views of it.
 
 mod layout;
+mod order;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,6 +10,7 @@ use ndarray::{ArrayView, ArrayViewMut, Axis, Dimension, ShapeBuilder};
 use smallvec::SmallVec;
 
 pub use self::layout::{MAX_RANK, checked_num_elements, is_row_major, row_major_strides};
+pub use self::order::DimOrder;
 use self::layout::{anchor, byte_range, check_typed, may_overlap_itself, not_contiguous, typed_layout};
 pub(crate) use self::layout::{check_shape, dense_shape};
 use crate::{DType, Device, DeviceKind, Element, Result, ensure};

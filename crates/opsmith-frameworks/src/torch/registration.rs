@@ -81,7 +81,7 @@ impl Registration {
         let namespace = Namespace::new(shim, library.name())?;
         let mut registered = Registered { shim, bindings: Vec::new(), refused: Refused::default() };
         for (op, kernel) in library.ops().iter().zip(self.kernels) {
-            let mut binding = Binding::new(op.signature());
+            let mut binding = Binding::new(op.signature(), op.parallel());
             if binding.uses_lists_or_strings && !shim.has_lists_and_strings() {
                 binding.unsupported.get_or_insert_with(|| {
                     "takes lists or strings, which PyTorch passes from release 2.10 on".to_owned()

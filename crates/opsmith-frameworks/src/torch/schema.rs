@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use opsmith_core::attr::{AttrBase, AttrType, AttrValue};
 use opsmith_core::def::{Allowed, ArgDef, ArgType, AttrDef};
-use opsmith_core::{DType, Signature};
+use opsmith_core::{DType, Parallel, Signature};
 
 use crate::names::python_name;
 
@@ -49,6 +49,8 @@ pub(super) struct Binding {
     pub(super) may_lack_tensors: bool,
     /// Whether it changes an input in place.
     pub(super) changes_inputs: bool,
+    /// Whether results have their dims in the order in which they lie in memory in an input.
+    pub(super) keeps_order: bool,
     /// Whether lists or strings cross, which PyTorch before 2.10 does not pass.
     pub(super) uses_lists_or_strings: bool,
     /// Why PyTorch cannot have the op at all.
@@ -64,8 +66,8 @@ struct Parameter {
 }
 
 impl Binding {
-    /// The op with this definition as PyTorch is to know it.
-    pub(super) fn new(signature: &Signature) -> Binding {
+    /// The op with this definition and these free axes as PyTorch is to know it.
+    pub(super) fn new(signature: &Signature, parallel: Option<&Parallel>) -> Binding {
         let mut names = Names::default();
         let positional = positional(signature, &mut names);
         let keyword = keyword(signature, &mut names);
@@ -80,6 +82,7 @@ impl Binding {
             may_have_tensors: !positional.is_empty(),
             may_lack_tensors: !required_tensor,
             changes_inputs: signature.inputs.iter().any(|arg| arg.is_ref),
+            keeps_order: parallel.is_some_and(Parallel::is_pointwise),
             unsupported: unsupported(signature),
             name,
             schema,
@@ -292,7 +295,7 @@ mod tests {
     use super::*;
 
     fn binding(builder: SignatureBuilder) -> Binding {
-        Binding::new(&builder.build().expect("a definition that is well formed"))
+        Binding::new(&builder.build().expect("a definition that is well formed"), None)
     }
 
     fn schema(builder: SignatureBuilder) -> String {

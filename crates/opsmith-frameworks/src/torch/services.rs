@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use opsmith_core::fork;
 use opsmith_core::kernel::Services;
-use opsmith_core::tensor::row_major_strides;
+use opsmith_core::tensor::{DimOrder, row_major_strides};
 use opsmith_core::{DType, Device, DeviceKind, Error, Plan, Result, Signature, bail};
 use opsmith_threads::{Body, SharedLoop};
 use smallvec::SmallVec;
@@ -22,6 +22,8 @@ pub(super) struct TorchServices<'s> {
     outputs: RefCell<SmallVec<[Option<OwnedTensor<'s>>; 4]>>,
     scratch: Scratch,
     device: Device,
+    /// The order in which the kernel sees dims, where that is not theirs.
+    order: Option<&'s DimOrder>,
     /// That of the card, for a call there.
     stream: *mut c_void,
     /// Temporary memory on the card. PyTorch's allocator gives it to nobody else before the stream is through with it.
@@ -29,11 +31,16 @@ pub(super) struct TorchServices<'s> {
 }
 
 impl<'s> TorchServices<'s> {
-    /// The services of a call on `device` that has `outputs` output tensors.
+    /// The services of a call on `device` that has `outputs` output tensors, and whose kernel sees dims in `order`.
     ///
     /// # Errors
     /// As [`Shim::cuda_stream`].
-    pub(super) fn new(shim: &'s Shim, outputs: usize, device: Device) -> Result<TorchServices<'s>> {
+    pub(super) fn new(
+        shim: &'s Shim,
+        outputs: usize,
+        device: Device,
+        order: Option<&'s DimOrder>,
+    ) -> Result<TorchServices<'s>> {
         let mut none = SmallVec::new();
         none.resize_with(outputs, || None);
         let stream = match device.kind {
@@ -45,6 +52,7 @@ impl<'s> TorchServices<'s> {
             outputs: RefCell::new(none),
             scratch: Scratch::default(),
             device,
+            order,
             stream,
             temps: RefCell::default(),
         })
@@ -92,10 +100,20 @@ impl<'s> TorchServices<'s> {
 
 /// A new tensor, dense and row-major, its elements not set.
 fn empty<'s>(shim: &'s Shim, device: Device, dtype: DType, shape: &[usize]) -> Result<OwnedTensor<'s>> {
+    empty_strided(shim, device, dtype, shape, &row_major_strides(shape))
+}
+
+/// A new tensor with these strides, its elements not set.
+fn empty_strided<'s>(
+    shim: &'s Shim,
+    device: Device,
+    dtype: DType,
+    shape: &[usize],
+    strides: &[isize],
+) -> Result<OwnedTensor<'s>> {
     let Some(code) = shim.dtype_code(dtype) else {
         bail!(Unimplemented, "PyTorch has no plain tensors of dtype {dtype}");
     };
-    let strides = row_major_strides(shape);
     let (kind, index) = match device.kind {
         DeviceKind::Cpu => (shim.cpu, 0),
         DeviceKind::Cuda => (shim.cuda, device.index),
@@ -150,7 +168,13 @@ unsafe impl Services for TorchServices<'_> {
     }
 
     fn allocate_output(&self, index: usize, dtype: DType, shape: &[usize]) -> Result<*mut u8> {
-        let tensor = empty(self.shim, self.device, dtype, shape)?;
+        let tensor = match self.order.filter(|order| order.shape().len() == shape.len()) {
+            None => empty(self.shim, self.device, dtype, shape)?,
+            Some(order) => {
+                let (shape, strides) = order.restored(shape);
+                empty_strided(self.shim, self.device, dtype, &shape, &strides)?
+            }
+        };
         let data = memory(self.shim, &tensor)?;
         self.outputs.borrow_mut()[index] = Some(tensor);
         if self.device == Device::CPU {
