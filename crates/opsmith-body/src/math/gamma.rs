@@ -15,7 +15,7 @@ use crate::scalar::Scalar;
 
 /// log π, and (log(2π) − 1) / 2.
 const LN_PI: f64 = 1.1447298858494002;
-const STIRLING: f64 = 0.418_938_533_204_672_74;
+const STIRLING: f64 = 0.418_938_533_204_672_7;
 /// 1 − γ, the slope of log Γ(x) at 2, in two parts.
 const FIRST: (f64, f64) = (0.42278433509846713, 4.942915152430645e-18);
 /// The positive zero of digamma in two parts.
