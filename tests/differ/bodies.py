@@ -32,6 +32,20 @@ UNARY = {
     "a.elu()": "np.where(a > 0, a, np.expm1(np.minimum(a, 0)))",
     "a.gelu()": "(a * special.ndtr(a))",
     "a.powi(3)": "(a * a * a)",
+    "(a.tanh() * 2.0).exp2()": "np.exp2(2 * np.tanh(a))",
+    "(a.abs() + 0.5).log2()": "np.log2(np.abs(a) + 0.5)",
+    "(a.abs() + 0.5).log10()": "np.log10(np.abs(a) + 0.5)",
+    "a.tanh().tan()": "np.tan(np.tanh(a))",
+    "(a.tanh() * 0.9).asin()": "np.arcsin(0.9 * np.tanh(a))",
+    "(a.tanh() * 0.9).acos()": "np.arccos(0.9 * np.tanh(a))",
+    "a.atan()": "np.arctan(a)",
+    "a.tanh().sinh()": "np.sinh(np.tanh(a))",
+    "a.tanh().cosh()": "np.cosh(np.tanh(a))",
+    "a.asinh()": "np.arcsinh(a)",
+    "(a * a + 1.25).acosh()": "np.arccosh(a * a + 1.25)",
+    "(a.tanh() * 0.9).atanh()": "np.arctanh(0.9 * np.tanh(a))",
+    "(a.tanh() * 2.0 + 2.25).lgamma()": "special.gammaln(2 * np.tanh(a) + 2.25)",
+    "(a.tanh() * 2.0 + 2.25).digamma()": "special.digamma(2 * np.tanh(a) + 2.25)",
 }
 BINARY = {
     "(a + b)": "(a + b)",
@@ -41,6 +55,7 @@ BINARY = {
     "(a.abs() + 0.5).pow(b.tanh() * 2.0)": "((np.abs(a) + 0.5) ** (2 * np.tanh(b)))",
     "a.min(b)": "np.minimum(a, b)",
     "a.max(b)": "np.maximum(a, b)",
+    "a.atan2(b.abs() + 0.5)": "np.arctan2(a, np.abs(b) + 0.5)",
 }
 
 

@@ -40,6 +40,10 @@ fn what_is_exact_is_simplified() {
     assert_eq!(formula!(a, b => |zero: S| S::select(!a.lt(b), a, zero)), "select(a < b, 0, a)");
     assert_eq!(formula!(a, b => |_| S::select(a.lt(b), b, b)), "b");
     assert_eq!(formula!(a, b => |zero: S| S::select(zero.lt(zero + 1.0), a, b)), "a");
+    assert_eq!(formula!(a, b => |zero: S| S::select(zero.lt(zero) & a.lt(b), a, b)), "b");
+    assert_eq!(formula!(a, b => |zero: S| S::select(a.lt(b) & zero.eq(zero), a, b)), "select(a < b, a, b)");
+    assert_eq!(formula!(a, b => |zero: S| S::select(a.lt(b) | zero.le(zero), a, b)), "a");
+    assert_eq!(formula!(a, b => |zero: S| S::select(zero.lt(zero) | a.lt(b), a, b)), "select(a < b, a, b)");
 }
 
 #[test]

@@ -94,7 +94,11 @@ def atan3(z: mpf) -> mpf:  # atan(r) = r + r z A(z)
 
 
 def lgamma2(v: mpf) -> mpf:  # lgamma(2 + v) = v (1 + v) P(v)
-    return mp.loggamma(2 + v) / (v * (1 + v)) if v else mp.digamma(2)
+    return mp.loggamma(2 + v) / (v * (1 + v)) if abs(v) > 1e-10 else mp.digamma(2)
+
+
+def lgamma3(v: mpf) -> mpf:  # P(v) = 1 - euler + v Q(v)
+    return (lgamma2(v) - mp.digamma(2)) / v if abs(v) > 1e-10 else mp.polygamma(1, 2) / 2 - mp.digamma(2)
 
 
 def stirling(z: mpf) -> mpf:  # lgamma(t) = (t - 1/2) log(t) - t + log(2 pi)/2 + Q(z)/t, z = 1/t^2
@@ -103,7 +107,7 @@ def stirling(z: mpf) -> mpf:  # lgamma(t) = (t - 1/2) log(t) - t + log(2 pi)/2 +
 
 
 def digamma1(d: mpf) -> mpf:  # digamma(ROOT + d) = d P(d)
-    return mp.digamma(ROOT + d) / d if d else mp.polygamma(1, ROOT)
+    return mp.digamma(ROOT + d) / d if abs(d) > 1e-30 else mp.polygamma(1, ROOT)
 
 
 def digamma_far(z: mpf) -> mpf:  # digamma(t) = log(t) - 1/(2 t) - z Q(z), z = 1/t^2
@@ -172,8 +176,8 @@ def gamma_fits() -> Iterator[tuple]:
     tiny = mpf(10) ** -6
     for single, degree in ((True, 9), (False, 20)):
         yield "atan", atan3, lambda z: z * mp.sqrt(z) / mp.atan(mp.sqrt(z)), (tiny, 1), degree, single
-    for single, degree in ((True, 8), (False, 18)):
-        yield "lgamma", lgamma2, lambda v: 1 / lgamma2(v), (-0.5, 0.5), degree, single
+    for single, degree in ((True, 7), (False, 17)):
+        yield "lgamma", lgamma3, lambda v: abs(v) / lgamma2(v) + mpf(10) ** -6, (-0.5, 0.5), degree, single
     for single, degree in ((True, 4), (False, 12)):
         yield "stirling", stirling, mp.sqrt, (tiny, mpf(4) / 25), degree, single
     for single, degree in ((True, 10), (False, 22)):

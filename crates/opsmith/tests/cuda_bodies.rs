@@ -27,6 +27,30 @@ fn mixed<S: Scalar>(
     (z + y, if flip { -z.sigmoid() } else { z.tanh() })
 }
 
+/// Functions that are made of others, and those that C lacks.
+#[pointwise(orders = 2)]
+fn curves<S: Scalar>(x: S, y: S) -> S {
+    let inner = x * 0.45;
+    let angles = y.atan2(x) + inner.asin() * inner.acos() - inner.tan();
+    let hyperbolic = x.sinh() * y.cosh() - x.asinh() + (y * y + 1.25).acosh() + inner.atanh();
+    let bases = x.exp2() + (x * x + 0.5).log2() * (y * y + 0.5).log10();
+    angles + hyperbolic + bases + (x + 0.3).lgamma() * (y + 0.3).digamma() + y.round() - x.trunc() + y.ceil()
+}
+
+#[test]
+fn functions_that_are_made_of_others() -> Result<()> {
+    let (x, y) = (kept(numbers(Array2::zeros((7, 67)))), kept(numbers(Array2::zeros((67, 7)))));
+    let y = kept(y.clone().reversed_axes());
+    if !compare::<f64, Ix2>(&|| call::<curves>().input(x).input(y), &["z"], 1e-12)? {
+        return Ok(());
+    }
+    let first = || gradient::<curves>(1).input(x).input(y).input(x);
+    compare::<f64, Ix2>(&first, &["x_grad", "y_grad"], 1e-11)?;
+    let single = |x: &Array2<f64>| kept(x.mapv(|x| x as f32));
+    let (x, y) = (single(x), single(y));
+    compare::<f32, Ix2>(&|| call::<curves>().input(x).input(y), &["z"], 2e-4).map(drop)
+}
+
 #[test]
 fn a_body_has_a_kernel_for_each_device_and_dtype() -> Result<()> {
     for def in [gelu::def(), gelu::COMPANIONS[0](), gelu::COMPANIONS[1]()] {

@@ -69,6 +69,7 @@ fn elsewhere<S: Indexed>(x: S, y: S) -> (S, S, S) {
 fn several<S: Scalar>(x: S, y: S) -> S {
     let (a, b) = (x + y, x - y);
     let waves = a.sin() * b.cos() + a.exp() * b.tanh();
+    let waves = waves + a.atan() * (b.abs() + 1.0).lgamma() - (a.abs() + 1.0).digamma();
     waves + a.gelu() - b.gelu_tanh() + a.abs().pow(b) + a.sigmoid().log() + b.floor() + b.sign()
 }
 

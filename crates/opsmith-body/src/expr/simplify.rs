@@ -23,8 +23,16 @@ impl Recorder {
                 _ => self.intern(node),
             },
             Node::And(a, b) | Node::Or(a, b) if a == b => a,
-            Node::And(a, b) => self.intern(Node::And(a.min(b), a.max(b))),
-            Node::Or(a, b) => self.intern(Node::Or(a.min(b), a.max(b))),
+            Node::And(a, b) => match (self.truth(a), self.truth(b)) {
+                (Some(false), _) | (_, Some(true)) => a,
+                (_, Some(false)) | (Some(true), _) => b,
+                (None, None) => self.intern(Node::And(a.min(b), a.max(b))),
+            },
+            Node::Or(a, b) => match (self.truth(a), self.truth(b)) {
+                (Some(true), _) | (_, Some(false)) => a,
+                (_, Some(true)) | (Some(false), _) => b,
+                (None, None) => self.intern(Node::Or(a.min(b), a.max(b))),
+            },
             Node::Fold(op, axis, a) => self.fold(op, axis, a),
             Node::Detached(a) => match self.node(a) {
                 Node::Detached(_)
@@ -151,13 +159,23 @@ impl Recorder {
         match self.node(mask) {
             _ if yes == no => yes,
             Node::Not(inner) => self.select(inner, no, yes),
-            Node::Compare(op, a, b) => match (self.constant_of(a), self.constant_of(b)) {
-                (Some(x), Some(y)) if compare_constants(op, x, y) => yes,
-                (Some(_), Some(_)) => no,
-                _ => self.intern(Node::Select(mask, yes, no)),
+            _ => match self.truth(mask) {
+                Some(true) => yes,
+                Some(false) => no,
+                None => self.intern(Node::Select(mask, yes, no)),
             },
-            _ => self.intern(Node::Select(mask, yes, no)),
         }
+    }
+
+    /// What a comparison of two constants gives.
+    fn truth(&self, mask: Id) -> Option<bool> {
+        let Node::Compare(op, a, b) = self.node(mask) else { return None };
+        let (x, y) = (self.constant_of(a)?, self.constant_of(b)?);
+        Some(match op {
+            Compare::Lt => x < y,
+            Compare::Le => x <= y,
+            Compare::Eq => x == y,
+        })
     }
 
     /// A number that does not lie on the axis is not folded: it is so often itself, its power, or the
@@ -180,13 +198,5 @@ impl Recorder {
     fn compare(&mut self, op: Compare, a: Id, b: Id) -> Id {
         let ordered = if op == Compare::Eq { (a.min(b), a.max(b)) } else { (a, b) };
         self.intern(Node::Compare(op, ordered.0, ordered.1))
-    }
-}
-
-fn compare_constants(op: Compare, x: f64, y: f64) -> bool {
-    match op {
-        Compare::Lt => x < y,
-        Compare::Le => x <= y,
-        Compare::Eq => x == y,
     }
 }

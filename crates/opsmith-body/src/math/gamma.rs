@@ -7,7 +7,7 @@ use std::f64::consts::PI;
 
 use crate::float::{Float, Real};
 use crate::isa::Isa;
-use crate::math::double::{constant, two_product};
+use crate::math::double::{constant, multiply_add, product, two_product};
 use crate::math::log::log;
 use crate::math::polynomials;
 use crate::math::pow::log_double;
@@ -15,7 +15,9 @@ use crate::scalar::Scalar;
 
 /// log π, and (log(2π) − 1) / 2.
 const LN_PI: f64 = 1.1447298858494002;
-const STIRLING: f64 = 0.418_938_533_204_672_74;
+const STIRLING: f64 = 0.418_938_533_204_672_7;
+/// 1 − γ, the slope of log Γ(x) at 2, in two parts.
+const FIRST: (f64, f64) = (0.42278433509846713, 4.942915152430645e-18);
 /// The positive zero of digamma in two parts.
 const ROOT: (f64, f64) = (1.4616321449683622, 9.549995429965697e-17);
 
@@ -57,13 +59,16 @@ pub(crate) fn lgamma<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
     let v = u - Float::pick(is_low, Float::pick(is_small, zero, one), Float::c(2.0));
     let factor = Float::pick(is_small, u * (u + 1.0), Float::pick(is_low | is_far, u, one));
     let (log_factor, log_low) = log_double(factor);
-    let near = (v * (v + 1.0)).fma(polynomials::lgamma(v), -log_factor) - log_low;
+    let (first, first_low) = constant::<T, I>(FIRST.0, FIRST.1);
+    let (slope, slope_low) = multiply_add(v, polynomials::lgamma(v), first);
+    let (near, near_low) = product(two_product(v, v + 1.0), (slope, slope_low + first_low));
+    let near = (near - log_factor) + (near_low - log_low);
     // (u − ½) (log u − 1) + …
     let (inverse, shifted) = (one / u, u - 0.5);
-    let (product, low) = two_product(shifted, log_factor - 1.0);
+    let (far, low) = two_product(shifted, log_factor - 1.0);
     let low = Float::pick(u.lt(Float::c(T::LARGE)), shifted.fma(log_low, low), zero);
     let series = inverse.fma(polynomials::stirling(inverse * inverse), Float::c(STIRLING));
-    let result = Float::pick(is_far, product + (series + low), near);
+    let result = Float::pick(is_far, far + (series + low), near);
     let limit = Float::pick(u.eq(zero), infinity, u);
     let result = Float::pick(zero.lt(u) & u.lt(infinity), result, limit);
     let mirrored = Float::c(LN_PI) - log(sine_of_turn(distance)) - result;
