@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -65,12 +66,16 @@ def function(loaded: Loaded, op: TorchOp, gradient: TorchOp | None) -> Callable[
 
 
 def _default_dtypes(op: Op) -> dict[str, Any]:
-    """The defaults of attributes that are dtypes, by their names in generated functions."""
-    return {
-        _eager.default_name(f"a{i}"): attribute(op, attr, None)
-        for i, attr in enumerate(op.call_attrs)
-        if attr.type == "type" and not attr.is_list and attr.has_default
-    }
+    """The defaults of attributes that are dtypes, by their names in generated functions. One that PyTorch lacks is
+    `None`: to ask for it is an error."""
+    defaults: dict[str, Any] = {}
+    for i, attr in enumerate(op.call_attrs):
+        if attr.type == "type" and not attr.is_list and attr.has_default:
+            name = _eager.default_name(f"a{i}")
+            defaults[name] = None
+            with suppress(InvalidArgumentError):
+                defaults[name] = attribute(op, attr, None)
+    return defaults
 
 
 def _conversions(op: Op, names: dict[str, Any], defaults: dict[str, Any]) -> list[str]:
@@ -80,7 +85,7 @@ def _conversions(op: Op, names: dict[str, Any], defaults: dict[str, Any]) -> lis
     for i, attr in enumerate(op.call_attrs):
         names[f"convert{i}"] = partial(attribute, op, attr)
         conversion = _conversion(attr, f"a{i}", f"convert{i}")
-        if (default := _eager.default_name(f"a{i}")) in defaults:
+        if defaults.get(default := _eager.default_name(f"a{i}")) is not None:
             conversion = f"a{i} = {default} if a{i} is None else convert{i}(a{i})"
         lines.append(f"    {conversion}")
     return lines

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import torch
-from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from opsmith.torch import _caches, _composed
 from opsmith.torch._op import Call, TorchOp, Value, device_of, dtype_name
@@ -61,8 +61,7 @@ class _Order:
 
     def __init__(self, op: TorchOp) -> None:
         arguments = re.findall(r"(\+?)\((.*?)\)", op.definition.parallel or "")
-        changes = any(arg.ref for arg in op.definition.inputs)
-        self.is_kept = not changes and {dims for _, dims in arguments} == {"..."}
+        self.is_kept = {dims for _, dims in arguments} == {"..."}
         self.may_be_sums = any(plus for plus, _ in arguments)
 
     def empty(self, call: Call, sizes: list[Size], **options: Any) -> torch.Tensor:
@@ -79,34 +78,36 @@ class _Order:
 
 
 def _is_row_major(tensor: torch.Tensor) -> bool:
-    """Whether elements lie row-major without gaps, as far as is known."""
+    """Whether elements lie row-major without gaps. Here and below, what only the data decide counts as false."""
     expected: Size = 1
     for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
-        if statically_known_true(size == 0):
+        if guard_or_false(size == 0):
             return True
-        if not statically_known_true(size == 1):
-            if not statically_known_true(stride == expected):
+        if not guard_or_false(size == 1):
+            if not guard_or_false(stride == expected):
                 return False
             expected *= size
     return True
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether elements lie without gaps and overlaps, with the dims in any order, as far as is known."""
+    """Whether there are elements, which lie without gaps and overlaps, with the dims in any order."""
+    if any(guard_or_false(size == 0) for size in tensor.shape):
+        return False
     dims = zip(tensor.shape, tensor.stride(), strict=True)
-    left = [dim for dim in dims if not statically_known_true(dim[0] == 1)]
+    left = [dim for dim in dims if not guard_or_false(dim[0] == 1)]
     expected: Size = 1
     while left:
-        nearest = [i for i, (_, stride) in enumerate(left) if statically_known_true(stride == expected)]
+        nearest = [i for i, (_, stride) in enumerate(left) if guard_or_false(stride == expected)]
         if not nearest:
-            return _is_row_major(tensor)
+            return False
         expected *= left.pop(nearest[0])[0]
     return True
 
 
 def _are_equal(shape: Sequence[Size], other: Sequence[Size]) -> bool:
     return len(shape) == len(other) and all(
-        statically_known_true(a == b) for a, b in zip(shape, other, strict=True)
+        guard_or_false(a == b) for a, b in zip(shape, other, strict=True)
     )
 
 

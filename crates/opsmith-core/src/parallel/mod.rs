@@ -129,12 +129,13 @@ impl Parallel {
         self.arguments().all(is_whole)
     }
 
-    /// Whether every argument has the dims `...`, all of them, and no others: each element of a result is computed from the elements
-    /// at its place, so that the dims of all arguments may change their order alike.
-    pub fn is_pointwise(&self) -> bool {
-        let mut all = self.arguments().map(Argument::dots_alone);
-        let first = all.next().flatten();
-        first.is_some() && all.all(|axes| axes == first)
+    /// Whether every argument has the dims `...`, all of them, and no others. The dims of all arguments may then change their order
+    /// alike: each element is computed from the elements at its place, or is the sum of what is.
+    pub fn may_permute_dims(&self) -> bool {
+        self.arguments().all(|arg| {
+            let is_all = |dots: &Dots| dots.axes.as_deref() == Some("") && dots.view == View::Whole;
+            arg.dots.as_ref().is_some_and(is_all) && arg.items().next().is_none() && arg.swapped.is_none()
+        })
     }
 
     /// Whether an output may be the sum over the parts.
@@ -178,13 +179,6 @@ impl Parallel {
 impl Argument {
     fn items(&self) -> impl Iterator<Item = &Item> {
         self.front.iter().chain(&self.back)
-    }
-
-    /// What stands before the dots, where it has these, all of them, and nothing else.
-    fn dots_alone(&self) -> Option<&str> {
-        let dots = self.dots.as_ref().filter(|dots| dots.view == View::Whole)?;
-        let alone = self.items().next().is_none() && self.swapped.is_none();
-        dots.axes.as_deref().filter(|_| alone)
     }
 
     /// The free axes that it has: names, and what stands before dots.

@@ -173,10 +173,10 @@ fn what_sums_nothing_is_known() {
 }
 
 #[test]
-fn what_is_pointwise_is_known() {
-    let is = |rule: &str| Parallel::parse(rule).unwrap().is_pointwise();
+fn whether_dims_may_be_permuted_is_known() {
+    let is = |rule: &str| Parallel::parse(rule).unwrap().may_permute_dims();
     assert!(is("(...), (...) -> (...)") && is("(...) -> +(...), (...)"));
-    assert!(!is("(...) -> (... by perm)") && !is("(..., n) -> (..., n)") && !is("(i...), (...) -> (...)"));
+    assert!(!is("(...) -> (... by perm)") && !is("(..., n) -> (..., n)") && !is("(i...) -> (i...)"));
     assert!(!is("(n) -> (n)") && !is("(_...) -> (_...)") && !is("(... but axis) -> (... but axis)"));
 }
 

@@ -15,7 +15,7 @@ mod stack;
 mod value;
 
 use opsmith_core::kernel::CallInputs;
-use opsmith_core::{Device, Op, Parallel, Request, Result, Signature, TensorView, bail};
+use opsmith_core::{Device, Op, Request, Result, Signature, TensorView, bail};
 use smallvec::SmallVec;
 
 use self::registration::Registered;
@@ -116,7 +116,6 @@ unsafe fn run(registered: &Registered, op: &Op, binding: &Binding, stack: *mut u
     if let Some(why) = &binding.unsupported {
         bail!(Unimplemented, "is not available in PyTorch: {why}");
     }
-    let dims;
     let mut views: SmallVec<[Option<TensorView<'_>>; 8]> = SmallVec::new();
     let mut handles = arguments.tensors.iter();
     for (def, &count) in signature.inputs.iter().zip(&arguments.counts) {
@@ -135,20 +134,16 @@ unsafe fn run(registered: &Registered, op: &Op, binding: &Binding, stack: *mut u
     if binding.changes_inputs {
         refuse_gradients(shim, signature, &arguments)?;
     }
-    let order = match binding.keeps_order && !binding.changes_inputs {
-        true => order::of_results(&views, op.parallel().is_some_and(Parallel::has_sums)),
-        false => None,
-    };
-    if let Some(order) = &order {
-        dims = order::dims(order, &views);
-        views = order::permuted(order, &views, &dims);
-    }
     let inputs = CallInputs { flat: &views, counts: &arguments.counts };
     // A call with a tensor on a card runs there; the plan sees to where the others are.
     let on_card = views.iter().flatten().map(TensorView::device).find(|device| *device != Device::CPU);
     let device = on_card.unwrap_or(Device::CPU);
     let request = Request { inputs, attrs: &arguments.attrs, device: device.kind };
     let plan = op.plan(&request)?;
+    let order = if binding.keeps_order { order::of_results(op, &plan, inputs) } else { None };
+    let mut room = Vec::new();
+    let permuted = order.as_ref().map(|order| order::permuted(order, &views, &mut room));
+    let inputs = CallInputs { flat: permuted.as_deref().unwrap_or(&views), counts: &arguments.counts };
     let services = TorchServices::new(shim, plan.output_dtypes().len(), device, order.as_ref())?;
     if binding.changes_inputs {
         // Before the kernel runs: it must not write to what PyTorch refuses, and may have written when it fails.

@@ -82,7 +82,7 @@ impl Binding {
             may_have_tensors: !positional.is_empty(),
             may_lack_tensors: !required_tensor,
             changes_inputs: signature.inputs.iter().any(|arg| arg.is_ref),
-            keeps_order: parallel.is_some_and(Parallel::is_pointwise),
+            keeps_order: parallel.is_some_and(Parallel::may_permute_dims),
             unsupported: unsupported(signature),
             name,
             schema,

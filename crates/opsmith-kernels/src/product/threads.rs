@@ -124,7 +124,7 @@ fn vector_by_rows<'a, T: Native>(
     let mut product = product;
     product.scale();
     for part in sums.chunks(outer) {
-        match product.c.as_slice_memory_order_mut() {
+        match product.c.as_slice_mut() {
             Some(c) => c.iter_mut().zip(part).for_each(|(to, &sum)| *to += sum),
             None => product.c.iter_mut().zip(part).for_each(|(to, &sum)| *to += sum),
         }
