@@ -1,4 +1,4 @@
-//! Every function is within 2 units in the last place, or 4 those that are made of several, on every instruction set.
+//! Every function is within 2 units in the last place, or 5 those that are made of several, on every instruction set.
 //!
 //! float32: every 97th of all values for the functions that others are made of, fewer for the others, against
 //! float64. float64: against arithmetic of 192 bits. The bench `accuracy` looks at all float32 values.
@@ -11,7 +11,7 @@ use support::*;
 
 const BOUND: f64 = 2.0;
 /// Of the gamma function, and of functions that are made of others.
-const COMPOSED: f64 = 4.0;
+const COMPOSED: f64 = 5.0;
 
 /// So many times the usual number of points, by the variable `OPSMITH_POINTS`: more by hand, fewer where everything is slow.
 fn times() -> f64 {
