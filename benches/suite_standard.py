@@ -1,8 +1,8 @@
 """Standard operators whose time no other suite has: float32, small, as long as a row, and large.
 
 Large ones are measured with fresh outputs and with memory that is there. On PyTorch's tensors the peers are
-PyTorch's own functions. On NumPy's arrays they are NumPy's, where it has such: to sort is to give the values and
-their positions, equal ones in their order, as ours does. Random numbers are ours from a counter, and theirs
+PyTorch's own functions. On NumPy's arrays they are NumPy's, where it has such: sorting returns
+values and positions, in stable order, as ours does. Random numbers are ours from a counter, and theirs
 from generators: other numbers of the same distribution.
 """
 
@@ -84,12 +84,14 @@ def along(ops: Any, size: int) -> Iterator[tuple[str, Calls]]:
     array = x.numpy()
     same(ops.cum_sum(x), x.cumsum(-1))
     yield "cum_sum, rows of 64", {OURS: lambda: ops.cum_sum(x), PYTORCH: lambda: x.cumsum(-1)}
+    same(torch.from_numpy(ops.cum_sum(array)), x.cumsum(-1))
     yield (
         f"cum_sum, rows of 64{ARRAYS}",
         {OURS: lambda: ops.cum_sum(array), NUMPY: lambda: array.cumsum(-1)},
     )
     same(ops.sort(x)[0], x.sort().values)
     yield "sort, rows of 64", {OURS: lambda: ops.sort(x), PYTORCH: lambda: x.sort(stable=True)}
+    same(torch.from_numpy(ops.sort(array)[1]), torch.from_numpy(np.argsort(array, kind="stable")))
     yield (
         f"sort, rows of 64{ARRAYS}",
         {
@@ -104,6 +106,7 @@ def along(ops: Any, size: int) -> Iterator[tuple[str, Calls]]:
         "arg_max, rows of 64",
         {OURS: lambda: ops.arg_max(x, axes=[-1]), PYTORCH: lambda: x.argmax(-1)},
     )
+    same(torch.from_numpy(ops.arg_max(array, axes=[-1])), x.argmax(-1))
     yield (
         f"arg_max, rows of 64{ARRAYS}",
         {OURS: lambda: ops.arg_max(array, axes=[-1]), NUMPY: lambda: array.argmax(-1)},
@@ -116,6 +119,7 @@ def along(ops: Any, size: int) -> Iterator[tuple[str, Calls]]:
         "concat, two halves",
         {OURS: lambda: ops.concat([x, x], axis=0), PYTORCH: lambda: torch.cat([x, x])},
     )
+    same(torch.from_numpy(ops.concat([array, array], axis=0)), torch.cat([x, x]))
     yield (
         f"concat, two halves{ARRAYS}",
         {
@@ -140,6 +144,7 @@ def positions(ops: Any, size: int) -> Iterator[tuple[str, Calls]]:
             PYTORCH: lambda: torch.nn.functional.embedding(indices, x),
         },
     )
+    same(torch.from_numpy(ops.gather(array, places)), x[indices])
     yield (
         f"gather, rows of 64{ARRAYS}",
         {OURS: lambda: ops.gather(array, places), NUMPY: lambda: array.take(places, 0)},

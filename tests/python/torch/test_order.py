@@ -67,6 +67,31 @@ def test_a_gradient_summed_for_a_bias_is_right(ops: opsmith.Library) -> None:
     torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_compiled_function_serves_inputs_of_other_orders(ops: opsmith.Library, dynamic: bool | None) -> None:
+    compiled = torch.compile(lambda x: (ops.tanh(x).flatten() * 2, ops.tanh(x)), dynamic=dynamic)
+    for columns in (9, 10, 11, 5):
+        x = torch.randn(6, columns)[:, :5].T
+        flat, result = compiled(x)
+        torch.testing.assert_close(flat, x.tanh().flatten() * 2)
+        torch.testing.assert_close(result, ops.tanh(x), check_stride=True)
+
+
+def test_tensors_without_elements(ops: opsmith.Library) -> None:
+    x = torch.empty(2, 0, 4, 5).to(memory_format=torch.channels_last)
+    assert ops.tanh(x).shape == x.shape
+    torch.library.opcheck(torch.ops.opsmith.tanh.default, (x.requires_grad_(),))
+
+
+def test_what_is_refused_row_major_is_refused_in_any_order(ops: opsmith.Library) -> None:
+    x, grad = torch.randn(1, 4, 3).transpose(1, 2), torch.randn(3, 4)
+    for given in (x, x.contiguous()):
+        with pytest.raises(RuntimeError, match="must have the rank of input `x`"):
+            ops.neg_grad(grad, given)
+    with pytest.raises(RuntimeError, match="dim 1 of input"):
+        ops.neg_grad(torch.randn(2, 1, 4, 5), channels_last(*IMAGES))
+
+
 def test_shapes_that_do_not_fit_are_told_as_they_are(ops: opsmith.Library) -> None:
     with pytest.raises(RuntimeError, match=r"\[2,3,4,5\].*\[2,3,4,6\]"):
         ops.add(channels_last(*IMAGES), channels_last(2, 3, 4, 6))

@@ -145,6 +145,9 @@ fn large_products_are_cut() {
             check::<f64>(dims, [lie, DENSE, lie], (2.0, 1.0), 2);
         }
     }
+    let backwards = Lie { steps: [-1, -1], ..DENSE };
+    check::<f32>((1, 700, 900), [DENSE, DENSE, backwards], (1.0, 0.0), 3);
+    check::<f32>((900, 700, 1), [Lie { transposed: true, ..DENSE }, DENSE, backwards], (1.0, 1.0), 3);
 }
 
 #[test]

@@ -57,7 +57,7 @@ impl Kernel for Tails<'_> {
     }
 }
 
-/// Less than this has a square root of its logarithm that may be more than 5.
+/// Only probabilities below this can have √(−log p) > 5.
 const FAR: f64 = 1.4e-11;
 
 /// How far from a half the middle part goes.
