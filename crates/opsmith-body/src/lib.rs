@@ -34,7 +34,7 @@
 //! instantiation of its own, because a fused multiplication and addition is worth a factor of two and more where the
 //! processor has it, and is a slow library call where it has not.
 //!
-//! The elementary functions are within 2 units in the last place, or 5 if they are made of others; `cargo bench --bench accuracy` prints how far.
+//! The elementary functions are within 2 units in the last place, or 5 for those of the gamma function and those made of others; `cargo bench --bench accuracy` prints how far.
 
 mod axes;
 mod body;

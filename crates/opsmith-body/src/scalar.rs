@@ -11,8 +11,9 @@ use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 /// values: write [`select`](Self::select) where ordinary code has `if`.
 ///
 /// The functions of `Float` (see [`crate::F32`], [`crate::F64`]) are within 2 units in the last place over the whole
-/// range, with the special values of IEEE 754 and NumPy. The gamma function, and what is made of other
-/// functions, is within 5. Of negative numbers the gamma function is as exact as the terms that are added.
+/// range, with the special values of IEEE 754 and NumPy. Those of the gamma
+/// function, and those made of others, are within 5. For negative numbers, the error of the gamma function's is relative to
+/// the terms of the reflection formula, which may cancel.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a number of a body",
     label = "not a `Scalar`",
