@@ -110,7 +110,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--connections", type=int, default=16)
-    parser.add_argument("--target", type=Path, default=HERE.parents[1] / "target" / "release")
+    parser.add_argument(
+        "--target",
+        type=Path,
+        default=HERE.parents[1] / "target" / "release",
+        help="the folder of the built programs and libraries, by default %(default)s",
+    )
     options = parser.parse_args()
     library = options.target / "libdistances.so"
     with tempfile.TemporaryDirectory() as folder:

@@ -68,7 +68,7 @@ impl GraphModel {
             (None, Some(_)) if options.initial_values => session.initialize()?,
             (None, Some(variable)) => bail!(
                 FailedPrecondition,
-                "the outputs need variable `{}`, whose value the graph's file does not have: give the values by --checkpoint, or \
+                "the outputs need variable `{}`, whose current value is not in the graph's file: give the values by --checkpoint, or \
                  --initial-values to serve those that variables begin with",
                 variable.name()
             ),

@@ -67,7 +67,8 @@ class Graph:
         return Graph(_native.Graph.load(path, natives))
 
     def save(self, path: str | os.PathLike[str], outputs: Output | Iterable[Output] | None = None) -> None:
-        """Write the graph to a file. Values of variables are not included: `Session.save` writes those.
+        """Write the graph to a file. The values that variables begin with are
+        included, their current ones are not: `Session.save` writes those.
 
             >>> graph.save("model.graph", outputs=y)
 

@@ -68,7 +68,7 @@ fn variables_need_a_checkpoint_or_leave_to_begin() {
         x * scale.output()
     });
     let said = Server::refusal(&graph, &[]);
-    let expected = "the outputs need variable `scale`, whose value the graph's file does not have: give the values by --checkpoint";
+    let expected = "the outputs need variable `scale`, whose current value is not in the graph's file: give the values by --checkpoint";
     assert!(said.contains(expected), "{said}");
     let answer = |options: &[&str]| Server::start(&graph, options).run(&json!([1.0, 3.0])).json();
     assert_eq!(answer(&["--initial-values"])["outputs"]["y"], json!([2.0, 6.0]));
