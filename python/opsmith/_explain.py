@@ -59,7 +59,9 @@ def explain(
     """
     library, definition = op_meant("explain", op, name)
     try:
-        request = json.dumps({"attrs": {name: _plain(value) for name, value in attributes.items()}})
+        names = {attr.python_name: attr.name for attr in definition.attrs}
+        given = {names.get(name, name): _plain(value) for name, value in attributes.items()}
+        request = json.dumps({"attrs": given})
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
             f"{definition.name}: an attribute given to `explain` must be a plain value: {error}"

@@ -472,7 +472,7 @@ impl Differentiated<'_, '_, '_> {
                     ". Here `{attr}` is {least}: if {least} need not be allowed, write `above = {least:?}` in place of its `min`"
                 )
             });
-            let same = ". Right beside this point both agree: a comparison singles the point out, and its branch needs the same slope";
+            let same = ". Right beside this point both agree: a comparison, `abs` or `sign` singles the point out, and needs the same slope there";
             &format!("{same}{}", advice.unwrap_or_default())
         } else if near(-gradient, difference, Steps::of(self.tensor.dtype).tolerance) {
             ": its sign is wrong"
