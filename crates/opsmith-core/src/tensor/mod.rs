@@ -10,9 +10,9 @@ use ndarray::{ArrayView, ArrayViewMut, Axis, Dimension, ShapeBuilder};
 use smallvec::SmallVec;
 
 pub use self::layout::{MAX_RANK, checked_num_elements, is_row_major, row_major_strides};
-pub use self::order::DimOrder;
 use self::layout::{anchor, byte_range, check_typed, may_overlap_itself, not_contiguous, typed_layout};
 pub(crate) use self::layout::{check_shape, dense_shape};
+pub use self::order::DimOrder;
 use crate::{DType, Device, DeviceKind, Element, Result, ensure};
 
 /// The dims of a concrete shape; no heap for the usual ranks.

@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn others_have_none() {
-        let none = |shape: &[usize], strides: &[isize]| assert!(DimOrder::of(&view(shape, strides)).is_none());
+        let none =
+            |shape: &[usize], strides: &[isize]| assert!(DimOrder::of(&view(shape, strides)).is_none());
         none(&[2, 3], &[3, 1]);
         none(&[], &[]);
         none(&[2, 0], &[1, 2]);
