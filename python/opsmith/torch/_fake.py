@@ -56,8 +56,8 @@ def implementation(op: TorchOp, infer_shapes: Callable[[str], str], tag: str) ->
 
 
 class _Order:
-    """In which order the dims of results lie in memory: as the module `order` of the library's code for PyTorch
-    has it."""
+    """In which order the dims of results lie in memory: as the module `order` of the library's code for
+    PyTorch has it."""
 
     def __init__(self, op: TorchOp) -> None:
         arguments = re.findall(r"(\+?)\((.*?)\)", op.definition.parallel or "")
@@ -78,7 +78,7 @@ class _Order:
 
 
 def _is_row_major(tensor: torch.Tensor) -> bool:
-    """Whether elements lie row-major without gaps. Here and below, what only the data decide counts as false."""
+    """Whether elements lie row-major without gaps. Here and below, what only the data decide is false."""
     expected: Size = 1
     for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
         if guard_or_false(size == 0):
@@ -106,9 +106,7 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 def _are_equal(shape: Sequence[Size], other: Sequence[Size]) -> bool:
-    return len(shape) == len(other) and all(
-        guard_or_false(a == b) for a, b in zip(shape, other, strict=True)
-    )
+    return len(shape) == len(other) and all(guard_or_false(a == b) for a, b in zip(shape, other, strict=True))
 
 
 def output_shapes(

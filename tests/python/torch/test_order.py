@@ -68,7 +68,9 @@ def test_a_gradient_summed_for_a_bias_is_right(ops: opsmith.Library) -> None:
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
-def test_a_compiled_function_serves_inputs_of_other_orders(ops: opsmith.Library, dynamic: bool | None) -> None:
+def test_a_compiled_function_serves_inputs_of_other_orders(
+    ops: opsmith.Library, dynamic: bool | None
+) -> None:
     compiled = torch.compile(lambda x: (ops.tanh(x).flatten() * 2, ops.tanh(x)), dynamic=dynamic)
     for columns in (9, 10, 11, 5):
         x = torch.randn(6, columns)[:, :5].T
