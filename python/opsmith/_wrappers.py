@@ -79,14 +79,20 @@ def _is_literal(value: object) -> bool:
 
 
 def parameters(op: Op, array: str) -> list[str]:
-    """The parameters with types and defaults: inputs, required attributes, defaulted ones, `name`."""
+    """The parameters with types and defaults: inputs, required attributes, defaulted ones, `name`. Inputs that have
+    the first one's dtype are of the type `array`: of others, a type checker would find what both are."""
+
+    def dtype(arg: Arg) -> tuple[str | None, ...]:
+        return arg.dtype, arg.type_attr, arg.type_list_attr
+
     inputs = []
     # One that may be absent has a default only where none that is required comes behind it: else it is given
     # as None.
     required_inputs = max((at for at, arg in enumerate(op.inputs, 1) if not arg.optional), default=0)
     for at, arg in enumerate(op.inputs):
         default = " = None" if at >= required_inputs else ""
-        inputs.append(f"{arg.python_name}: {input_annotation(arg, array)}{default}")
+        kind = array if dtype(arg) == dtype(op.inputs[0]) else "ArrayLike"
+        inputs.append(f"{arg.python_name}: {input_annotation(arg, kind)}{default}")
     required = [
         f"{attr.python_name}: {attr_annotation(attr)}" for attr in op.call_attrs if not attr.has_default
     ]

@@ -66,8 +66,8 @@ def function(loaded: Loaded, op: TorchOp, gradient: TorchOp | None) -> Callable[
 
 
 def _default_dtypes(op: Op) -> dict[str, Any]:
-    """The defaults of attributes that are dtypes, by their names in generated functions. One that PyTorch lacks
-    is `None`: to ask for it is an error."""
+    """The defaults of attributes that are dtypes, by their names in generated functions. One that PyTorch
+    lacks is `None`: to ask for it is an error."""
     defaults: dict[str, Any] = {}
     for i, attr in enumerate(op.call_attrs):
         if attr.type == "type" and not attr.is_list and attr.has_default:

@@ -139,7 +139,7 @@ rules! {
     AttrRemoved "attr-removed" Breaking
         "calls and saved graphs that give it are refused";
     AttrRenamed "attr-renamed" Breaking
-        "calls and saved graphs give it by its name";
+        "calls and saved graphs give it by its name; keep that, and give Python another function that has the new one";
     AttrOrder "attr-order" Breaking
         "calls give attributes by position: required ones, then those with a default";
     AttrType "attr-type" Breaking
