@@ -79,8 +79,9 @@ def _is_literal(value: object) -> bool:
 
 
 def parameters(op: Op, array: str) -> list[str]:
-    """The parameters with types and defaults: inputs, required attributes, defaulted ones, `name`. Inputs that have
-    the first one's dtype are of the type `array`: of others, a type checker would find what both are."""
+    """The parameters with types and defaults: inputs, required attributes, defaulted ones, `name`. Inputs
+    with the first one's dtype are of the type `array`. Of others, a type checker would infer what both are.
+    """
 
     def dtype(arg: Arg) -> tuple[str | None, ...]:
         return arg.dtype, arg.type_attr, arg.type_list_attr

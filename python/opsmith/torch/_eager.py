@@ -38,8 +38,8 @@ _BELOW_AUTOGRAD = """\
 
 
 def names(op: TorchOp, gradient: TorchOp | None, defaults: dict[str, Value]) -> dict[str, Value] | None:
-    """What the lines of `source` refer to, `defaults` among it: those of dtypes, by `default_name`. `None` for
-    an op that has to take the long way always."""
+    """What the lines of `source` refer to, with `defaults`: those of dtypes, by `default_name`. `None` for an
+    op that has to take the long way always."""
     definition = op.definition
     changes = any(arg.ref for arg in definition.inputs)
     if not definition.inputs or changes or definition.stateful or op.tensor_attrs:
