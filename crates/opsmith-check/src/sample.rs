@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use opsmith_core::attr::AttrBase;
 use opsmith_core::def::{Allowed, ArgDef, ArgType};
-use opsmith_core::{AttrValue, DType, Result, Shape};
+use opsmith_core::{AttrValue, DType, Result, Shape, Signature};
 use opsmith_runtime::Library;
 
 use crate::case::Inputs;
@@ -124,12 +124,7 @@ impl<'a> Sampler<'a> {
         let shape_of = |name: &String| shapes.iter().find(|(other, _)| other == name);
         let inputs = subject.signature.inputs.iter();
         let given: Given = inputs.map(|input| Some(shape_of(&input.name)?.1.clone())).collect();
-        for (input, _) in subject.signature.inputs.iter().zip(&given).filter(|(_, shape)| shape.is_some()) {
-            // A list that has a shape has a tensor.
-            if let Some(attr) = Subject::length_attr(input).filter(|attr| subject.least_length(*attr) == 0) {
-                subject.signature.attrs[attr].min = Bound::Included(AttrValue::Int(1));
-            }
-        }
+        fill_lists(&mut subject.signature, &given);
         match self.patterns(&subject, &given)? {
             Ok(patterns) => self.accepted(subject, &patterns, given),
             Err(why) => Ok(Err(why)),
@@ -324,6 +319,18 @@ impl Calls {
     }
 }
 
+/// Lets lists whose shape is given have a tensor at least.
+fn fill_lists(signature: &mut Signature, given: &Given) {
+    for (input, _) in signature.inputs.iter().zip(given).filter(|(_, shape)| shape.is_some()) {
+        let Some(attr) = Subject::length_attr(input) else { continue };
+        let def = &mut signature.attrs[attr];
+        match &mut def.min {
+            Bound::Included(AttrValue::Int(least)) => *least = 1.max(*least),
+            min => *min = Bound::Included(AttrValue::Int(1.max(def.min_len.unwrap_or(1) as i64))),
+        }
+    }
+}
+
 /// The same shapes with dims of at most this size: what is 1 stays 1, and equal dims stay equal.
 fn clipped(given: &Given, most: usize) -> Given {
     let clip = |shape: &Vec<usize>| shape.iter().map(|size| *size.min(&most)).collect();
@@ -386,11 +393,10 @@ fn types_of(args: &[ArgDef]) -> Vec<usize> {
 
 /// The dtypes of all kernels, or those that the definition allows: `float32, float64`.
 fn dtypes_of(subject: &Subject) -> String {
-    let stated = subject.kernels.iter().flatten().map(|(_, dtype)| *dtype);
-    let mut dtypes: Vec<DType> = stated.collect();
+    let mut dtypes: Vec<DType> = subject.kernels.iter().flatten().map(|(_, dtype)| *dtype).collect();
     if dtypes.is_empty() {
-        dtypes =
-            types_of(&subject.signature.inputs).into_iter().flat_map(|attr| subject.dtypes(attr)).collect();
+        let args = [&subject.signature.inputs[..], &subject.signature.outputs].concat();
+        dtypes = types_of(&args).into_iter().flat_map(|attr| subject.dtypes(attr)).collect();
     }
     let mut names: Vec<&str> = dtypes.iter().map(|dtype| dtype.name()).collect();
     names.sort_unstable();
@@ -406,6 +412,8 @@ fn how_unusual(pattern: &Pattern) -> (bool, usize) {
 
 #[cfg(test)]
 mod tests {
+    use opsmith_core::SignatureBuilder;
+
     use super::*;
 
     fn pattern(ranks: &[usize]) -> Pattern {
@@ -414,6 +422,27 @@ mod tests {
             dims: ranks.iter().map(|rank| (0..*rank).collect()).collect(),
             sizes: vec![],
         }
+    }
+
+    #[test]
+    fn lists_whose_shape_is_given_are_not_empty() {
+        let leasts = |spec: &str, given: Given| {
+            let op = SignatureBuilder::new("Op").attr(spec).attr("M: int >= 0");
+            let op = op.input("xs: N * float").input("ys: M * float").output("z: float");
+            let mut signature = op.build().unwrap();
+            fill_lists(&mut signature, &given);
+            signature.attrs.into_iter().map(|attr| attr.min).collect::<Vec<_>>()
+        };
+        let least = |least: i64| Bound::Included(AttrValue::Int(least));
+        assert_eq!(leasts("N: int >= 0", vec![Some(vec![3]), None]), [least(1), least(0)]);
+        assert_eq!(leasts("N: int >= 2", vec![Some(vec![3]), Some(vec![])]), [least(2), least(1)]);
+    }
+
+    #[test]
+    fn many_dims_are_cut_further() {
+        let given = vec![Some(vec![4, 1, 9]), None];
+        assert_eq!(clipped(&given, 3), [Some(vec![3, 1, 3]), None]);
+        assert_eq!(clipped(&given, usize::MAX), given);
     }
 
     #[test]

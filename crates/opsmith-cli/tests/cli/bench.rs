@@ -289,12 +289,6 @@ fn a_dtype_that_a_definition_does_not_allow_is_not_timed() {
 }
 
 #[test]
-fn lists_whose_shape_is_given_have_a_tensor() {
-    let report = report("zero_out", &["sum_all_grad", "--shape", "terms=3"]);
-    assert_eq!(report["ops"][0]["times"][0]["inputs"], "[3] [3]", "{report}");
-}
-
-#[test]
 fn what_was_measured_is_printed_whatever_fails_then() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("times.svg");
