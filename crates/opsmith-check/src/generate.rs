@@ -230,7 +230,7 @@ impl Generator<'_, '_> {
     /// The call that the dials say; `Err` in words where they say none.
     ///
     /// # Errors
-    /// What the author's own function says.
+    /// What the author's own function says; `ResourceExhausted` when there is no memory for the inputs.
     pub(crate) fn build(&self, dials: &Dials) -> Result<Result<Case, &'static str>> {
         let case = self.build_with_all_layouts(dials)?;
         Ok(case.map(|mut case| {
@@ -258,12 +258,12 @@ impl Generator<'_, '_> {
         let mut position = 0;
         let mut value = |tensor: Option<(DType, Vec<usize>)>| {
             position += 1;
-            tensor.map(|(dtype, shape)| {
-                let value = dials.values.tensor(dtype, &shape, position - 1);
-                Arc::new(if self.profile.positions { into_positions(value, least) } else { value })
-            })
+            let Some((dtype, shape)) = tensor else { return Ok(None) };
+            let value = dials.values.large_tensor(dtype, &shape, position - 1)?;
+            Ok(Some(Arc::new(if self.profile.positions { into_positions(value, least) } else { value })))
         };
-        let inputs = tensors.into_iter().map(|list| list.into_iter().map(&mut value).collect()).collect();
+        let lists = tensors.into_iter().map(|list| list.into_iter().map(&mut value).collect());
+        let inputs = lists.collect::<Result<_>>()?;
         Ok(Ok(Case { inputs, attrs, layouts }))
     }
 
@@ -440,15 +440,6 @@ impl Generator<'_, '_> {
         }
         fitted.batch = batch.iter().map(|size| *size.min(&most)).collect();
         Some(fitted)
-    }
-
-    /// How many elements the inputs have that the dials say; `None` where they say none.
-    pub(crate) fn elements(&self, dials: &Dials) -> Option<usize> {
-        let types = self.types(dials)?;
-        let shapes = self.shapes(dials, &types, &self.attrs(dials, &types, false))?;
-        let elements = |shape: &Vec<usize>| opsmith_core::tensor::checked_num_elements(shape);
-        let mut each = shapes.iter().flatten().flatten().map(elements);
-        each.try_fold(0usize, |sum, elements| sum.checked_add(elements?))
     }
 }
 

@@ -16,6 +16,7 @@ mod kernels;
 mod lab;
 mod launched;
 mod layout;
+mod limits;
 mod memory;
 mod on_device;
 mod process;

@@ -3,10 +3,15 @@
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use opsmith_core::DType;
 use opsmith_core::attr::TensorValue;
 use opsmith_core::dtype::ToHalf;
 use opsmith_core::space::coordinates;
+use opsmith_core::{DType, Result, memory};
+
+/// What memory is taken for, in errors.
+const WHAT: &str = "a generated input";
+/// As many numbers of a large tensor are made at once.
+const PIECE: usize = 1 << 12;
 
 /// Which numbers a generated tensor has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,17 +39,39 @@ pub(crate) fn mix(seed: u64, index: u64) -> u64 {
 }
 
 impl Values {
-    /// A tensor, the one at `position` among a call's.
+    /// A tensor, the one at `position` among a call's: a small one.
     pub(crate) fn tensor(self, dtype: DType, shape: &[usize], position: usize) -> TensorValue {
-        let elements: usize = shape.iter().product();
         let salt = position as u64;
+        let elements: usize = shape.iter().product();
         if dtype == DType::String {
-            let strings = (0..elements).map(|i| self.text(salt, i)).collect();
+            let strings = (0..elements).map(|i| self.text(salt, i).into_bytes()).collect();
             return TensorValue { dtype, shape: shape.to_vec(), bytes: vec![], strings };
         }
-        let is_complex = matches!(dtype, DType::Complex64 | DType::Complex128);
-        let numbers = (0..elements * if is_complex { 2 } else { 1 }).map(|i| self.number(dtype, salt, i));
-        from_numbers(dtype, shape, &numbers.collect::<Vec<f64>>())
+        let numbers: Vec<f64> = (0..elements * parts(dtype)).map(|i| self.number(dtype, salt, i)).collect();
+        from_numbers(dtype, shape, &numbers)
+    }
+
+    /// The same tensor, which may be large.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` when the memory cannot be had.
+    pub(crate) fn large_tensor(self, dtype: DType, shape: &[usize], position: usize) -> Result<TensorValue> {
+        let mut value = TensorValue { dtype, shape: shape.to_vec(), bytes: vec![], strings: vec![] };
+        let salt = position as u64;
+        let elements = shape.iter().fold(1usize, |product, dim| product.saturating_mul(*dim));
+        if dtype == DType::String {
+            let text = |i| memory::copied(self.text(salt, i).as_bytes(), WHAT);
+            value.strings = memory::try_collected((0..elements).map(text), WHAT)?;
+            return Ok(value);
+        }
+        memory::reserve(&mut value.bytes, elements.saturating_mul(dtype.size()), WHAT)?;
+        let all = elements * parts(dtype);
+        for first in (0..all).step_by(PIECE) {
+            let piece = first..all.min(first + PIECE);
+            let numbers: Vec<f64> = piece.map(|i| self.number(dtype, salt, i)).collect();
+            value.bytes.extend_from_slice(&from_numbers(dtype, &[], &numbers).bytes);
+        }
+        Ok(value)
     }
 
     fn number(self, dtype: DType, salt: u64, i: usize) -> f64 {
@@ -81,15 +108,20 @@ impl Values {
         }
     }
 
-    fn text(self, salt: u64, i: usize) -> Vec<u8> {
+    fn text(self, salt: u64, i: usize) -> String {
         const TEXTS: [&str; 6] = ["1", "", "2.5", "zwölf", "a\0b", "a text of more than sixteen bytes"];
         match self {
-            Values::Counting | Values::Formula => (i + 1).to_string().into_bytes(),
+            Values::Counting | Values::Formula => (i + 1).to_string(),
             Values::Fractions(seed) | Values::Small(seed) | Values::Coarse(seed) | Values::Extreme(seed) => {
-                TEXTS[(mix(seed ^ salt, i as u64) % 6) as usize].as_bytes().to_vec()
+                TEXTS[(mix(seed ^ salt, i as u64) % 6) as usize].to_owned()
             }
         }
     }
+}
+
+/// How many numbers an element has.
+fn parts(dtype: DType) -> usize {
+    if matches!(dtype, DType::Complex64 | DType::Complex128) { 2 } else { 1 }
 }
 
 /// Whether the elements are real floats.
@@ -237,6 +269,18 @@ mod tests {
             let value = from_numbers(dtype, &shape, &numbers_in);
             assert_eq!(numbers(&value), numbers_in, "{dtype}");
             assert_eq!(value.bytes.len(), shape[0] * dtype.size());
+        }
+    }
+
+    #[test]
+    fn large_tensors_are_those_of_small_calls_and_may_not_fit_into_memory() {
+        for dtype in [DType::Float32, DType::Bool, DType::Complex128, DType::String] {
+            for values in [Values::Fractions(1), Values::Counting] {
+                let large = values.large_tensor(dtype, &[3, PIECE], 2).unwrap();
+                assert_eq!(large, values.tensor(dtype, &[3, PIECE], 2), "{dtype}");
+            }
+            let error = Values::Counting.large_tensor(dtype, &[1 << 40, 1 << 10], 0).unwrap_err();
+            assert!(error.message().contains("for a generated input"), "{error}");
         }
     }
 

@@ -61,7 +61,7 @@ def wheel(
     """
     oldest = None if compatibility is None else _elf.oldest_system(compatibility)
     metadata = _metadata.read(crate)
-    # What is wrong whatever the ops are is told before Cargo compiles them, which takes minutes.
+    # Errors that do not depend on the ops are reported before Cargo compiles, which takes minutes.
     _own.find(crate, ())
     file = _crate.build(crate, profile, oldest)
     library = _loaded(crate, file)

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use opsmith_check::Sample;
-use opsmith_core::{AttrValue, Result, Shape};
+use opsmith_core::{AttrValue, Result, Shape, ensure};
 use opsmith_runtime::{Arg, Op, Tensor};
 
 /// A call that takes longer than this is not repeated often, and no larger one is made.
@@ -31,23 +31,16 @@ pub(crate) struct Measured {
     pub(crate) bytes: u64,
 }
 
-/// Times the call; or says, in words, why it is not made.
+/// Times the call.
 ///
 /// # Errors
-/// What the op says, though it accepts such calls in a smaller size.
-pub(crate) fn measure(
-    op: &Op,
-    size: Option<usize>,
-    sample: &Sample,
-    budget: Duration,
-) -> Result<Result<Measured, String>> {
+/// What the op says, though it accepts such calls in a smaller size; when it gives nothing.
+pub(crate) fn measure(op: &Op, size: Option<usize>, sample: Sample, budget: Duration) -> Result<Measured> {
     let attrs: Vec<(&str, AttrValue)> =
         sample.attrs.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
-    if let Err(why) = sample.check_outputs(op)? {
-        return Ok(Err(why));
-    }
-    let tensors = sample.inputs.iter().map(|list| {
-        let present = list.iter().flatten().map(|value| Tensor::from_value(value));
+    // Each value goes when there is a tensor of it.
+    let tensors = sample.inputs.into_iter().map(|list| {
+        let present = list.into_iter().flatten().map(|value| Tensor::from_value(&value));
         present.collect::<Result<Vec<Tensor>>>()
     });
     let tensors = tensors.collect::<Result<Vec<Vec<Tensor>>>>()?;
@@ -63,11 +56,13 @@ pub(crate) fn measure(
         })
         .collect();
     let outputs = op.call(&args, &attrs)?;
+    let is_empty = !outputs.is_empty() && outputs.iter().all(|tensor| tensor.num_elements() == 0);
+    ensure!(!is_empty, InvalidArgument, "its outputs have no elements");
     let bytes = |tensor: &Tensor| (tensor.num_elements() * tensor.dtype().size()) as u64;
     let shape = |tensor: &Tensor| Shape::known(tensor.shape()).to_string();
     let given = attrs.iter().map(|(name, value)| format!("{name} = {value}"));
     let mut times = repeat(budget, || op.call(&args, &attrs).map(drop))?;
-    Ok(Ok(Measured {
+    Ok(Measured {
         size,
         shapes: tensors.iter().flatten().map(shape).collect::<Vec<_>>().join(" "),
         attributes: given.collect::<Vec<_>>().join(" "),
@@ -75,7 +70,7 @@ pub(crate) fn measure(
         repetitions: times.len(),
         elements: outputs.iter().map(|tensor| tensor.num_elements() as u64).sum(),
         bytes: tensors.iter().flatten().chain(&outputs).map(bytes).sum(),
-    }))
+    })
 }
 
 impl Measured {

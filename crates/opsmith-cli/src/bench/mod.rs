@@ -5,7 +5,8 @@ mod plot;
 mod report;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -63,12 +64,16 @@ pub(crate) struct Options {
 }
 
 fn size(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|size| *size > 0).ok_or_else(|| "a size is a number from 1 on".to_owned())
+    text.parse()
+        .ok()
+        .filter(|size| *size > 0)
+        .ok_or_else(|| format!("a size is a number from 1 to {}", usize::MAX))
 }
 
 /// `x=1000,64`; after the sign nothing, for a scalar.
 fn shape(text: &str) -> Result<(String, Vec<usize>), String> {
-    let (name, dims) = text.split_once('=').ok_or("write an input and its dims, such as x=1000,64")?;
+    let named = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, dims) = named.ok_or("write an input and its dims, such as x=1000,64")?;
     let dim = |dim: &str| {
         let size = dim.parse().ok().filter(|size| *size > 0);
         size.ok_or_else(|| format!("`{dim}` is no dim of `{name}`: it is a number from 1 to {}", usize::MAX))
@@ -84,10 +89,9 @@ fn shape(text: &str) -> Result<(String, Vec<usize>), String> {
 }
 
 fn dtype(name: &str) -> Result<DType, String> {
-    let name_of = |dtype: &DType| dtype.name();
-    DType::parse(name)
-        .filter(|dtype| *dtype != DType::String)
-        .ok_or_else(|| format!("there are {}", DType::ALL.iter().map(name_of).collect::<Vec<_>>().join(", ")))
+    let is_number = |dtype: &DType| *dtype != DType::String;
+    let names = || DType::ALL.into_iter().filter(is_number).map(DType::name).collect::<Vec<_>>();
+    DType::parse(name).filter(is_number).ok_or_else(|| format!("there are {}", names().join(", ")))
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -98,6 +102,8 @@ fn seconds(text: &str) -> Result<f64, String> {
 /// What was measured of an op.
 struct Row {
     op: String,
+    /// Whether an input of it has a shape that is given.
+    is_given: bool,
     measured: Vec<Measured>,
     /// Why there is nothing, or nothing for larger sizes.
     why: Option<String>,
@@ -114,6 +120,7 @@ pub(crate) fn bench(options: &Options) -> Result<Outcome> {
     }
     let ops = chosen(&library, options)?;
     check_names(&ops, &options.shapes)?;
+    options.plot.as_deref().map_or(Ok(()), check_writable)?;
     let progress = progress();
     let mut rows = Vec::new();
     for op in ops {
@@ -125,25 +132,49 @@ pub(crate) fn bench(options: &Options) -> Result<Outcome> {
         rows.push(row);
     }
     progress.finish_and_clear();
-    let is_asked = !options.shapes.is_empty();
-    if is_asked
-        && rows.iter().all(|row| row.measured.is_empty())
-        && let [row, ..] = &rows[..]
-    {
-        let (op, why) = (&row.op, row.why.as_deref().unwrap_or("it was not timed"));
-        // What the op itself says begins with its name.
-        bail!("{op}: {}", why.strip_prefix(&format!("{op}: ")).unwrap_or(why));
-    }
-    if let Some(path) = &options.plot {
-        let picture = plot::draw(&rows, options.dtype)?;
-        std::fs::write(path, picture).with_context(|| format!("{}: cannot be written", path.display()))?;
-    }
     let text = match options.json {
         true => report::json(&library, options.dtype, &rows),
         false => report::table(&library, options.dtype, &rows),
     };
-    print(&text)?;
+    let unfit = unfit(&rows);
+    // Whatever fails from here on, what was measured is not lost.
+    if unfit.is_none() || rows.iter().any(|row| !row.measured.is_empty()) {
+        print(&text)?;
+    }
+    if let Some(why) = unfit {
+        bail!("{why}");
+    }
+    if let Some(path) = &options.plot {
+        let picture = plot::draw(&rows, options.dtype)?;
+        std::fs::write(path, picture).with_context(|| cannot_be_written(path))?;
+    }
     Ok(Outcome::Good)
+}
+
+/// What the first op says whose input has a given shape, where none of these ops was timed.
+fn unfit(rows: &[Row]) -> Option<String> {
+    let mut given = rows.iter().filter(|row| row.is_given).peekable();
+    let first = *given.peek()?;
+    if given.any(|row| !row.measured.is_empty()) {
+        return None;
+    }
+    let (op, why) = (&first.op, first.why.as_deref().unwrap_or("it was not timed"));
+    // What the op itself says begins with its name.
+    Some(format!("{op}: {}", why.strip_prefix(&format!("{op}: ")).unwrap_or(why)))
+}
+
+/// Fails where a file cannot be written; leaves what is there, and nothing where nothing was.
+fn check_writable(path: &Path) -> Result<()> {
+    let is_new = path.symlink_metadata().is_err();
+    File::options().append(true).create(true).open(path).with_context(|| cannot_be_written(path))?;
+    if is_new {
+        std::fs::remove_file(path).with_context(|| cannot_be_written(path))?;
+    }
+    Ok(())
+}
+
+fn cannot_be_written(path: &Path) -> String {
+    format!("{}: cannot be written", path.display())
 }
 
 /// The ops that are to be timed: those that are named, else all that are no gradients; and the gradients, if wanted.
@@ -179,8 +210,11 @@ fn check_names(ops: &[Op], shapes: &[(String, Vec<usize>)]) -> Result<()> {
     let names: BTreeSet<&str> = inputs.map(|input| input.name.as_str()).collect();
     for (index, (name, _)) in shapes.iter().enumerate() {
         if !names.contains(name.as_str()) {
-            let known = names.iter().copied().collect::<Vec<_>>().join(", ");
-            bail!("--shape: no op that is to be timed has an input `{name}`; they have: {known}");
+            let known = match names.is_empty() {
+                true => "they have no inputs".to_owned(),
+                false => format!("they have: {}", names.iter().copied().collect::<Vec<_>>().join(", ")),
+            };
+            bail!("--shape: no op that is to be timed has an input `{name}`; {known}");
         }
         if shapes[..index].iter().any(|(other, _)| other == name) {
             bail!("--shape: `{name}` has two shapes");
@@ -191,7 +225,10 @@ fn check_names(ops: &[Op], shapes: &[(String, Vec<usize>)]) -> Result<()> {
 
 /// Measures an op at each size; `tell` hears of each.
 fn measure_op(sampler: &mut Sampler<'_>, op: &Op, options: &Options, tell: &dyn Fn(usize)) -> Result<Row> {
-    let mut row = Row { op: op.signature().name.clone(), measured: vec![], why: None };
+    let signature = op.signature();
+    let is_given =
+        signature.inputs.iter().any(|input| options.shapes.iter().any(|(name, _)| *name == input.name));
+    let mut row = Row { op: signature.name.clone(), is_given, measured: vec![], why: None };
     let calls = match sampler.calls(op.index(), options.dtype, &options.shapes).map_err(told)? {
         Ok(calls) => calls,
         Err(why) => return Ok(Row { why: Some(why), ..row }),
@@ -204,13 +241,12 @@ fn measure_op(sampler: &mut Sampler<'_>, op: &Op, options: &Options, tell: &dyn 
     for size in sizes {
         tell(size);
         let at = if is_sized { format!("size {size}: ") } else { String::new() };
-        let measured = match calls.at(size).map_err(told)? {
-            Ok(sample) => {
-                let size = is_sized.then_some(size);
-                measure::measure(op, size, &sample, Duration::from_secs_f64(options.seconds))
-            }
+        let sized = is_sized.then_some(size);
+        let budget = Duration::from_secs_f64(options.seconds);
+        let measured = calls.at(size).and_then(|sample| match sample {
+            Ok(sample) => measure::measure(op, sized, sample, budget).map(Ok),
             Err(why) => Ok(Err(why)),
-        };
+        });
         match measured {
             // What one size does not fit, another may.
             Err(error) => {

@@ -91,7 +91,7 @@ fn what_is_not_timed_is_told_with_the_reason() {
     assert_eq!(said, "it has no kernel for int32; it has float32, float64");
     let large = report("distances", &["--sizes", "2,100000"]);
     let said = reason(&large, "PairwiseManhattanDistance");
-    assert_eq!(said, "size 100000: its inputs would have more than 67108864 elements");
+    assert_eq!(said, "size 100000: its inputs would take more than 1 GiB");
     assert_eq!(large["ops"][0]["times"].as_array().unwrap().len(), 1);
 }
 
@@ -168,6 +168,8 @@ fn shapes_that_cannot_be_are_told() {
     for (name, op, shapes, message) in [
         ("activations", "swiglu", &["z=3"][..], "has an input `z`; they have: gate, x"),
         ("activations", "swiglu", &["x=3", "x=3"], "--shape: `x` has two shapes"),
+        ("zero_out", "counter", &["x=3"], "has an input `x`; they have no inputs"),
+        ("activations", "swiglu", &["=3"], "write an input and its dims, such as x=1000,64"),
         ("activations", "swiglu", &["x"], "write an input and its dims, such as x=1000,64"),
         ("activations", "swiglu", &["x=3,-1"], "`-1` is no dim of `x`: it is a number from 1 to 18446"),
         ("activations", "swiglu", &["x=0"], "`0` is no dim of `x`"),
@@ -175,10 +177,10 @@ fn shapes_that_cannot_be_are_told() {
         ("activations", "swiglu", &["x=99999999999999999999"], "`99999999999999999999` is no dim of `x`"),
         ("activations", "swiglu", &[&rank], "`x` has 255 dims, and a tensor has at most 254"),
         ("activations", "swiglu", &["x=1000", "gate=999"], "error: Swiglu: input `gate` of shape [999]"),
-        ("activations", "swiglu", &["x=1000000,1000000"], "Swiglu: its inputs would have more than 67108864"),
-        ("activations", "swiglu", &["x=18446744073709551615,2"], "its inputs would have more than 67108864"),
+        ("activations", "swiglu", &["x=1000000,1000000"], "Swiglu: its inputs would take more than 1 GiB"),
+        ("activations", "swiglu", &["x=18446744073709551615,2"], "its inputs would take more than 1 GiB"),
         ("activations", "swiglu", &["x=60000,1", "gate=1,60000"], "its outputs would take more than 1 GiB"),
-        ("activations", "gelu", &[&deep], "its inputs would have more than 67108864"),
+        ("activations", "gelu", &[&deep], "its inputs would take more than 1 GiB"),
         ("activations", "swiglu", &[&broad, &across], "its outputs would take more than 1 GiB"),
         (
             "activations",
@@ -215,13 +217,95 @@ fn shapes_that_cannot_be_are_told() {
 #[test]
 fn wrong_arguments_are_told() {
     for (arguments, message) in [
-        (["--sizes", "4,0"], "a size is a number from 1 on"),
+        (["--sizes", "4,0"], "a size is a number from 1 to 18446744073709551615"),
+        (["--sizes", "18446744073709551616"], "a size is a number from 1 to 18446744073709551615"),
         (["--dtype", "float31"], "there are float32, float64"),
+        (["--dtype", "string"], "there are float32, float64"),
         (["--seconds", "10000"], "a number of seconds, up to 3600"),
         (["--sizes", "4"], "nothing.so: there is no such file"),
     ] {
         let output = opsmith().args(["bench", "nothing.so"]).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(stderr(&output).contains(message), "{}", stderr(&output));
+        assert!(!stderr(&output).contains(", string"), "{}", stderr(&output));
     }
+}
+
+/// Runs `opsmith bench` with so many KiB of addresses.
+fn limited(kib: usize, name: &str, arguments: &[&str]) -> Output {
+    let program = opsmith().get_program().to_owned();
+    std::process::Command::new("sh")
+        .args(["-c", &format!("ulimit -v {kib} && exec \"$@\""), "sh"])
+        .arg(program)
+        .arg("bench")
+        .arg(library(name))
+        .args(["--seconds", "0"])
+        .args(arguments)
+        .env("OPSMITH_NUM_THREADS", "1")
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn many_small_dims_are_tried_small() {
+    let [all, threes] = ["4", "3"].map(|dim| format!("x={}", [dim; 10].join(",")));
+    let begun = std::time::Instant::now();
+    let timed = report("activations", &["gelu", "--shape", &all]);
+    assert_eq!(timed["ops"][0]["times"][0]["output_elements"], 1 << 20, "{timed}");
+    // Refused for whatever is tried.
+    let output = bench("opsmith_faulty", &["takes_none", "--shape", &threes]);
+    assert!(stderr(&output).contains("no call has x=[3,3,3"), "{}", stderr(&output));
+    let output = bench("opsmith_faulty", &["takes_none", "--shape", "x=100000"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said =
+        "TakesNone: it accepts no smaller call with x=[4] in place of x=[100000]: TakesNone: `x` has 4 ";
+    assert!(stderr(&output).contains(said), "{}", stderr(&output));
+    let output = bench("opsmith_faulty", &["takes_none", "--shape", "x=6"]);
+    assert!(stderr(&output).contains("error: TakesNone: `x` has 6 elements"), "{}", stderr(&output));
+    assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn memory_is_limited_before_it_is_taken() {
+    for (op, shape, dtype, message) in [
+        ("non_zero", "x=40000000,2", "int8", "NonZero: its outputs would take more than 1 GiB"),
+        ("non_zero", "x=140000000", "float64", "NonZero: its inputs would take more than 1 GiB"),
+    ] {
+        let output = limited(1 << 20, "zero_out", &[op, "--shape", shape, "--dtype", dtype]);
+        assert_eq!(output.status.code(), Some(2), "{shape} {}", stdout(&output));
+        assert!(stderr(&output).contains(message), "{shape} {}", stderr(&output));
+    }
+    // What is allowed, and does not fit.
+    let output = limited(700_000, "activations", &["gelu", "--shape", "x=200000000"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+    let said = "Gelu: cannot allocate 800000000 bytes for a generated input";
+    assert!(stderr(&output).contains(said), "{}", stderr(&output));
+}
+
+#[test]
+fn a_dtype_that_a_definition_does_not_allow_is_not_timed() {
+    let text = report("zero_out", &["--dtype", "float64", "--sizes", "2"]);
+    assert_eq!(reason(&text, "StringToNumber"), "it has no kernel for float64; it has float32, int32");
+}
+
+#[test]
+fn what_was_measured_is_printed_whatever_fails_then() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("times.svg");
+    let plot = ["--plot", path.to_str().unwrap()];
+    let output = bench("activations", &[&plot[..], &["gelu", "--shape", "x=3,5"]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stdout(&output).contains("  [3,5]"), "{}", stdout(&output));
+    assert!(stderr(&output).contains("nothing to plot") && !path.exists(), "{}", stderr(&output));
+    // Nothing is timed where the picture cannot be written.
+    let nowhere = folder.path().join("none/times.svg");
+    let output = bench("activations", &["gelu", "--plot", nowhere.to_str().unwrap()]);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(2), String::new()));
+    assert!(stderr(&output).contains("times.svg: cannot be written"), "{}", stderr(&output));
+    // Ops without the input are timed, but do not count where no op accepts the shape.
+    let shape = ["--shape", "gate=2,2,2,2", "--sizes", "2"];
+    let output = bench("activations", &[&["gelu", "swiglu"][..], &shape].concat());
+    assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+    assert!(stdout(&output).contains("  [2,2]"), "{}", stdout(&output));
+    assert!(stderr(&output).contains("error: Swiglu: no rank of `x`"), "{}", stderr(&output));
 }
