@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import torch
-from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from opsmith.torch import _caches, _composed
 from opsmith.torch._op import Call, TorchOp, Value, device_of, dtype_name
@@ -77,14 +76,24 @@ class _Order:
         return torch.empty(sizes, **options)
 
 
+def _holds(condition: bool | torch.SymBool) -> bool:
+    """Whether it is known to hold; what a traced program then relies on is checked when it is called."""
+    if isinstance(condition, bool):
+        return condition
+    # Half a second to import, with sympy: only who traces needs it, and has it.
+    from torch.fx.experimental import symbolic_shapes
+
+    return symbolic_shapes.guard_or_false(condition)
+
+
 def _is_row_major(tensor: torch.Tensor) -> bool:
     """Whether elements lie row-major without gaps. Here and below, what only the data decide is false."""
     expected: Size = 1
     for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
-        if guard_or_false(size == 0):
+        if _holds(size == 0):
             return True
-        if not guard_or_false(size == 1):
-            if not guard_or_false(stride == expected):
+        if not _holds(size == 1):
+            if not _holds(stride == expected):
                 return False
             expected *= size
     return True
@@ -92,13 +101,13 @@ def _is_row_major(tensor: torch.Tensor) -> bool:
 
 def _is_dense(tensor: torch.Tensor) -> bool:
     """Whether there are elements, which lie without gaps and overlaps, with the dims in any order."""
-    if any(guard_or_false(size == 0) for size in tensor.shape):
+    if any(_holds(size == 0) for size in tensor.shape):
         return False
     dims = zip(tensor.shape, tensor.stride(), strict=True)
-    left = [dim for dim in dims if not guard_or_false(dim[0] == 1)]
+    left = [dim for dim in dims if not _holds(dim[0] == 1)]
     expected: Size = 1
     while left:
-        nearest = [i for i, (_, stride) in enumerate(left) if guard_or_false(stride == expected)]
+        nearest = [i for i, (_, stride) in enumerate(left) if _holds(stride == expected)]
         if not nearest:
             return False
         expected *= left.pop(nearest[0])[0]
@@ -106,7 +115,7 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 def _are_equal(shape: Sequence[Size], other: Sequence[Size]) -> bool:
-    return len(shape) == len(other) and all(guard_or_false(a == b) for a, b in zip(shape, other, strict=True))
+    return len(shape) == len(other) and all(_holds(a == b) for a, b in zip(shape, other, strict=True))
 
 
 def output_shapes(
