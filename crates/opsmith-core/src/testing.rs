@@ -84,10 +84,10 @@ impl ShapeTest {
     /// When the op has no attribute of this name.
     #[must_use]
     #[track_caller]
-    pub fn attr(mut self, name: &str, value: impl Into<AttrValue>) -> ShapeTest {
+    pub fn attr(mut self, name: &str, value: AttrValue) -> ShapeTest {
         let index = self.signature.attr_index(name);
         let index = index.unwrap_or_else(|| panic!("{} has no attribute `{name}`", self.signature.name));
-        self.attrs[index] = Some(value.into());
+        self.attrs[index] = Some(value);
         self
     }
 

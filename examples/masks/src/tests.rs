@@ -333,7 +333,7 @@ fn shapes_are_inferred_and_checked() {
     infer_error!(op, "x", "[2,5,6,3];[2,4,6,2]");
     infer_ok!(shapes::<average_embedding_mask>(), "[n,x,y,d];[n,m,x,2]", "[n,x,y]");
     infer_error!(shapes::<average_embedding_mask>(), "batch", "[2,5,6,3];[3,4,5,2]");
-    let loss = shapes::<discriminative_loss>().attr("delta_v", 0.5).attr("delta_d", 1.5);
+    let loss = shapes::<discriminative_loss>().attr("delta_v", 0.5.into()).attr("delta_d", 1.5.into());
     infer_ok!(loss, "[n,x,y,d];[n,m,x,2]", "[n];[n,m,d];[n,m,d]");
     infer_error!(loss, "must be 2", "[2,5,6,3];[2,4,5,1]");
 }
