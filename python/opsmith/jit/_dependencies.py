@@ -27,7 +27,7 @@ from opsmith.jit._cache import (
 )
 from opsmith.jit._crates import PROFILES, Crates
 from opsmith.jit._errors import BuildError, known_problem
-from opsmith.jit._progress import Progress
+from opsmith.jit._progress import TOOK, Progress
 from opsmith.jit._toolchain import Toolchain
 
 # What that resolver would not look at by itself: releases that this compiler is too old for.
@@ -115,7 +115,7 @@ def compiled(
     crates.touch()
     if not again and (found := _found(package, state)):
         return found
-    with locked(cache, f"dependencies-{place.name}", lambda: progress.waiting("the dependencies")):
+    with locked(cache, f"dependencies-{place.name}", lambda: progress.waiting(f"the dependencies: {TOOK}")):
         if again:
             shutil.rmtree(place, ignore_errors=True)
         if found := _found(package, state):

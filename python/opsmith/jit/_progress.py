@@ -8,6 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
+TOOK = "one to four minutes, six on a busy machine with two cores"
+"""How long the build of the dependencies takes."""
+
+
 class Progress:
     """Tells each step when `verbose`; what takes a minute is always told."""
 
@@ -35,8 +39,7 @@ class Progress:
             # A build in which nothing had to be done says only that it is finished.
             if not announced and line.startswith(("Compiling", "Downloading", "Updating")):
                 announced = True
-                took = "one to four minutes, six on a busy machine with two cores"
-                self._say(f"compiling the crates it depends on, once for this toolchain: {took}")
+                self._say(f"compiling the crates it depends on, once for this toolchain: {TOOK}")
             if line.startswith("Compiling"):
                 count += 1
                 text = f"[{count}] {line.removeprefix('Compiling ').split(' (')[0]}"
