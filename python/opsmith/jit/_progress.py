@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-
 TOOK = "one to four minutes, six on a busy machine with two cores"
 """How long the build of the dependencies takes."""
 
