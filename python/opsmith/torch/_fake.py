@@ -66,7 +66,7 @@ class _Order:
     def empty(self, call: Call, sizes: list[Size], **options: Any) -> torch.Tensor:
         """A result of this shape."""
         if self.is_kept:
-            tensors = [tensor for value in call.inputs for tensor in _tensors(value) if tensor.dim()]
+            tensors = [tensor for value in call.inputs for tensor in _tensors(value)]
             alike = [tensor for tensor in tensors if _are_equal(tensor.shape, sizes)]
             if len(alike) != len(tensors) and self.may_be_sums:
                 alike = []

@@ -99,6 +99,19 @@ def test_shapes_that_do_not_fit_are_told_as_they_are(ops: opsmith.Library) -> No
         ops.add(channels_last(*IMAGES), channels_last(2, 3, 4, 6))
 
 
+def test_sums_do_not_depend_on_the_order(ops: opsmith.Library) -> None:
+    x, y = channels_last(*IMAGES).requires_grad_(), torch.tensor(1.25, requires_grad=True)
+    plain = x.detach().contiguous().requires_grad_()
+    for one, other in zip(
+        torch.autograd.grad(ops.div(x, y).square().sum(), (x, y)),
+        torch.autograd.grad(ops.div(plain, y).square().contiguous().sum(), (plain, y)),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+    grads = ops.div_grad(x.detach(), y.detach(), channels_last(*IMAGES))
+    assert all(grad.is_contiguous() for grad in grads)
+
+
 def test_other_ops_give_row_major_results(ops: opsmith.Library) -> None:
     x = channels_last(*IMAGES)
     assert ops.cum_sum(x).is_contiguous()

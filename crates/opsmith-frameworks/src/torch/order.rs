@@ -18,9 +18,12 @@ pub(super) fn of_results(op: &Op, plan: &Plan, inputs: CallInputs<'_>) -> Option
     }
     let tensors = || inputs.flat.iter().flatten().filter(|view| view.rank() > 0);
     let first = tensors().next()?;
-    let are_alike = tensors().all(|tensor| tensor.shape() == first.shape());
+    // What is added up has its order of dims, and so its rounding, whatever the memory format.
     let may_be_sums = op.parallel().is_some_and(Parallel::has_sums);
-    if !are_alike && (may_be_sums || !fit(op, plan, inputs)) {
+    if may_be_sums && inputs.flat.iter().flatten().any(|tensor| tensor.shape() != first.shape()) {
+        return None;
+    }
+    if tensors().any(|tensor| tensor.shape() != first.shape()) && !fit(op, plan, inputs) {
         return None;
     }
     let is_whole = |whole: &&TensorView<'_>| tensors().all(|part| broadcasts_to(part, whole));
