@@ -37,6 +37,16 @@ def test_an_op_is_a_function_or_a_name(pairwise: opsmith.Library) -> None:
     assert "gelu" in opsmith.explain(opsmith.ops.gelu).formula
 
 
+def test_attributes_go_by_the_names_of_python() -> None:
+    testops = opsmith.load(LIBRARIES / "libopsmith_testops.so")
+    # That its kernel is written by hand is said of known attributes only.
+    for attributes in ({"from_": 3}, {"from": 3}):
+        with pytest.raises(opsmith.UnimplementedError, match="by hand"):
+            opsmith.explain(testops.lambda_, **attributes)
+    with pytest.raises(opsmith.InvalidArgumentError, match="has no attribute `fro`"):
+        opsmith.explain(testops.lambda_, fro=3)
+
+
 def test_the_dtype_is_in_the_source_and_in_the_vectors(pairwise: opsmith.Library) -> None:
     single, double = (
         opsmith.explain(pairwise, "manhattan"),

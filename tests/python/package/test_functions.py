@@ -184,6 +184,26 @@ def test_a_type_checker_reads_the_stubs(tmp_path: Path) -> None:
     assert used.count("error:") == 1
 
 
+OTHER_DTYPE = """
+import numpy as np
+import ops
+from numpy.typing import NDArray
+
+
+def rows(x: NDArray[np.float64], at: NDArray[np.int32]) -> NDArray[np.float64]:
+    return ops.gather(x, at)
+"""
+
+
+def test_an_input_of_another_dtype_leaves_the_result_its_type(tmp_path: Path) -> None:
+    library = opsmith.load(LIBRARIES / "libopsmith_ops.so")
+    (tmp_path / "ops.pyi").write_text(opsmith.stubs(library))
+    (tmp_path / "user.py").write_text(OTHER_DTYPE)
+    mypy = [sys.executable, "-m", "mypy", "--no-incremental", "--strict", "user.py"]
+    checked = subprocess.run(mypy, capture_output=True, text=True, cwd=tmp_path)
+    assert checked.returncode == 0, checked.stdout
+
+
 def test_the_package_is_marked_as_typed() -> None:
     assert (Path(opsmith.__file__).parent / "py.typed").exists()
 

@@ -125,6 +125,7 @@ fn vector_by_rows<'a, T: Native>(
     product.scale();
     for part in sums.chunks(outer) {
         match product.c.as_slice_mut() {
+            // The same, vectorised.
             Some(c) => c.iter_mut().zip(part).for_each(|(to, &sum)| *to += sum),
             None => product.c.iter_mut().zip(part).for_each(|(to, &sum)| *to += sum),
         }
