@@ -56,8 +56,8 @@ pub use dual::Dual;
 pub use element::{Element, Kind};
 pub use expr::{
     Binary, Compare, CudaType, Expr, Fold, Graph, Id, Interpreted, Listing, MaskExpr, Nest, Nests, Node,
-    Online, PART, Part, Place, Product, Products, Step, Sum, Temporary, Tile, Unary, across, add_part,
-    compose, compose_over, fold_blocks, opcodes, sum_up, trace,
+    Online, PART, Part, Piece, Place, Product, Products, Slices, Step, Sum, Temporary, Tile, Unary, across,
+    add_part, compose, compose_over, fold_blocks, opcodes, sum_up, trace,
 };
 pub use float::{F32, F64, Float};
 pub use indexed::{

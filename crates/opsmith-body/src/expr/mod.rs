@@ -18,6 +18,7 @@ mod read;
 mod reverse;
 mod run;
 mod simplify;
+mod slices;
 mod text;
 mod trace;
 
@@ -29,5 +30,6 @@ pub use listing::{Listing, opcodes};
 pub use nest::{Nest, Nests, Online, PART, Place, Step, Sum, Tile, across, add_part, fold_blocks, sum_up};
 pub use node::{Binary, Compare, Fold, Id, Node, Unary};
 pub use products::{Part, Product, Products};
+pub use slices::{Piece, Slices};
 pub use trace::{Expr, MaskExpr, compose, compose_over, trace};
 pub(crate) use trace::{axes_of, exact, node, record, repeated, save, size_within, taken};

@@ -18,6 +18,7 @@ const LEAST_FACTOR: usize = 1 << 18;
 const LEAST_SUMMED: usize = 1 << 8;
 
 /// A graph cut at its products of matrices.
+#[derive(Clone)]
 pub struct Products {
     /// The axes of each array of temporary memory.
     pub temporaries: Vec<Axes>,
@@ -26,6 +27,7 @@ pub struct Products {
 }
 
 /// What is computed at once.
+#[derive(Clone)]
 pub enum Part {
     /// A graph, whose inputs are those of the whole and then all temporaries, and whose outputs go to these places.
     Graph(Graph, Vec<Place>),
@@ -52,32 +54,49 @@ pub struct Product {
 
 /// A product by the nodes of its factors.
 #[derive(Clone, Copy)]
-struct Found {
-    factors: [Id; 2],
+pub(super) struct Found {
+    pub(super) factors: [Id; 2],
     sides: [Axes; 2],
-    summed: Axes,
+    pub(super) summed: Axes,
     shared: Axes,
 }
 
-struct Finder<'a> {
+pub(super) struct Finder<'a> {
     graph: &'a Graph,
     sizes: &'a [usize],
     /// Of the inputs, and behind those of the outputs, that products can read and write where they lie, the axes along which they are dense.
     dense: &'a [Option<Axes>],
-    axes: Vec<Axes>,
+    pub(super) axes: Vec<Axes>,
     /// How often each node is an operand or an output.
     uses: Vec<usize>,
     /// How many numbers the largest argument has: what goes through memory has no more.
-    most: usize,
+    pub(super) most: usize,
 }
 
-impl Finder<'_> {
-    fn count(&self, axes: Axes) -> usize {
+impl<'a> Finder<'a> {
+    /// For axes of these sizes, and arguments that lie as [`at_products`](Graph::at_products) has it.
+    pub(super) fn new(graph: &'a Graph, sizes: &'a [usize], dense: &'a [Option<Axes>]) -> Self {
+        let mut uses = vec![0; graph.nodes.len()];
+        let operands = graph.nodes.iter().flat_map(|node| node.operands());
+        operands.chain(graph.outputs.iter().copied()).for_each(|id| uses[id.index()] += 1);
+        let mut finder = Finder { axes: graph.axes(), graph, sizes, dense, uses, most: 0 };
+        let arguments = graph.input_axes().chain(graph.output_axes());
+        finder.most = arguments.map(|axes| finder.count(axes)).max().unwrap_or(0);
+        finder
+    }
+
+    /// The graph cut at its products, if it has some.
+    pub(super) fn products(&self) -> Option<Products> {
+        let (products, read) = self.all();
+        (!products.is_empty()).then(|| Cut::new(self, products, &read).parts())
+    }
+
+    pub(super) fn count(&self, axes: Axes) -> usize {
         axes.iter().map(|axis| self.sizes[axis.index()]).fold(1, usize::saturating_mul)
     }
 
     /// The axes along which an input is dense, if products can read it where it lies.
-    fn dense(&self, id: Id) -> Option<Axes> {
+    pub(super) fn dense(&self, id: Id) -> Option<Axes> {
         match self.graph.nodes[id.index()] {
             Node::Input(input) => self.dense[input as usize],
             _ => None,
@@ -105,7 +124,10 @@ impl Finder<'_> {
             && self.count(found.shared) > 0;
         let is_along = |id: Id| self.dense(id).is_some_and(|dense| !dense.both(summed).is_empty());
         let largest = self.count(of_a).max(self.count(of_b));
-        let pays = !(is_along(a) && is_along(b)) || largest >= LEAST_FACTOR && counts[2] >= LEAST_SUMMED;
+        // Where all goes through memory, no nest computes more of a product than its sums.
+        let pays = self.most == usize::MAX
+            || !(is_along(a) && is_along(b))
+            || largest >= LEAST_FACTOR && counts[2] >= LEAST_SUMMED;
         let fits = |id: &Id| self.dense(*id).is_some() || self.count(self.axes[id.index()]) <= self.most;
         (summed.is_within(both) && is_large && pays && [id, a, b].iter().all(fits)).then_some(found)
     }
@@ -127,7 +149,7 @@ impl Finder<'_> {
     }
 
     /// The products that are computed, by what they are added up to, and the nodes that others are computed from.
-    fn all(&self) -> (BTreeMap<Id, Vec<Found>>, BTreeSet<Id>) {
+    pub(super) fn all(&self) -> (BTreeMap<Id, Vec<Found>>, BTreeSet<Id>) {
         let (mut products, mut read) = (BTreeMap::new(), BTreeSet::new());
         let (mut seen, mut pending) = (BTreeSet::new(), self.graph.outputs.clone());
         while let Some(id) = pending.pop() {
@@ -158,14 +180,7 @@ impl Graph {
             return None;
         }
         let graph = self.without_detached();
-        let mut uses = vec![0; graph.nodes.len()];
-        let operands = graph.nodes.iter().flat_map(|node| node.operands());
-        operands.chain(graph.outputs.iter().copied()).for_each(|id| uses[id.index()] += 1);
-        let mut finder = Finder { axes: graph.axes(), graph: &graph, sizes, dense, uses, most: 0 };
-        let arguments = graph.input_axes().chain(graph.output_axes());
-        finder.most = arguments.map(|axes| finder.count(axes)).max().unwrap_or(0);
-        let (products, read) = finder.all();
-        (!products.is_empty()).then(|| Cut::new(&finder, products, &read).parts())
+        Finder::new(&graph, sizes, dense).products()
     }
 }
 

@@ -198,6 +198,13 @@ impl<'a> Compute<'a> {
         }
     }
 
+    /// Calls `body`, which never unwinds, on ranges of at least `grain` units, as the caller's own loop does: for services that pass loops
+    /// on.
+    #[doc(hidden)]
+    pub fn loop_over(&self, total: usize, grain: usize, body: &(dyn Fn(Range<usize>) + Sync)) {
+        self.services.parallel_for(total, grain, body);
+    }
+
     /// Calls two functions, the second on another thread where the caller has one, and gives what they return.
     ///
     /// It is for two pieces of work that take some microseconds or more, and about as long as each other: where one loop is too
@@ -242,6 +249,14 @@ impl<'a> Compute<'a> {
         self.services.allocate_device_temp(bytes)
     }
 
+    /// Scratch memory of so many bytes, in host memory, aligned to 64 bytes and uninitialised, freed when the call ends.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` when the memory cannot be had.
+    pub fn temp_bytes(&self, bytes: usize) -> Result<NonNull<u8>> {
+        self.services.allocate_temp(bytes)
+    }
+
     /// Scratch memory for `len` elements, in host memory, zeroed, freed when the call ends.
     ///
     /// # Errors
@@ -254,7 +269,7 @@ impl<'a> Compute<'a> {
         if bytes == 0 {
             return Ok(&mut []);
         }
-        let data = self.services.allocate_temp(bytes)?.cast::<T>();
+        let data = self.temp_bytes(bytes)?.cast::<T>();
         // SAFETY: the caller gave `bytes` bytes aligned to 64, ours until the call ends, each piece given out once;
         // all-zero bytes are a valid value of every element type.
         unsafe {

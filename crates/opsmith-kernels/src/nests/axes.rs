@@ -16,7 +16,8 @@ pub(super) struct Lie {
 }
 
 impl Lie {
-    fn nowhere() -> Self {
+    /// Of one number.
+    pub(super) fn nowhere() -> Self {
         Lie { along: [0; Axis::MOST], axes: Axes::NONE }
     }
 

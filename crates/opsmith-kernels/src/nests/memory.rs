@@ -44,9 +44,8 @@ unsafe impl<T: Stored> Sync for Operand<T> {}
 #[derive(Clone)]
 pub(super) struct Address {
     data: *mut u8,
-    /// Strides in bytes.
+    /// Strides in bytes, 0 along axes on which it does not lie.
     along: [isize; Axis::MOST],
-    axes: Axes,
 }
 
 // SAFETY: as for an operand.
@@ -55,12 +54,12 @@ unsafe impl Sync for Address {}
 impl Address {
     pub(super) fn new(data: *mut u8, lie: &Lie, element: usize) -> Self {
         let along = lie.along.map(|stride| stride * element as isize);
-        Address { data, along, axes: lie.axes }
+        Address { data, along }
     }
 
     /// Memory that lies so.
     pub(super) fn of(data: *mut u8, lies: &Lies) -> Self {
-        Address { data, along: lies.along, axes: lies.axes }
+        Address { data, along: lies.along }
     }
 
     pub(super) fn begin(&self) -> *mut u8 {
@@ -71,11 +70,10 @@ impl Address {
         self.along[axis.index()]
     }
 
-    /// The address at these positions of some axes.
-    pub(super) fn at(&self, axes: Axes, at: &[usize; Axis::MOST]) -> *mut u8 {
-        let own = self.axes.both(axes);
-        let offset = own.iter().map(|axis| at[axis.index()] as isize * self.along[axis.index()]).sum();
-        self.data.wrapping_offset(offset)
+    /// The address at positions of some axes.
+    pub(super) fn at(&self, at: &[(Axis, usize)]) -> *mut u8 {
+        let along = |(axis, at): &(Axis, usize)| *at as isize * self.along[axis.index()];
+        self.data.wrapping_offset(at.iter().map(along).sum())
     }
 }
 
@@ -93,8 +91,8 @@ impl<T: Stored> Operand<T> {
     }
 
     /// Temporary memory.
-    pub(super) fn temporary(memory: &mut [T::Wide], lie: &Lie) -> Self {
-        Operand { data: Data::Wide(memory.as_mut_ptr()), along: lie.along, axes: lie.axes }
+    pub(super) fn temporary(memory: *mut T::Wide, lie: &Lie) -> Self {
+        Operand { data: Data::Wide(memory), along: lie.along, axes: lie.axes }
     }
 
     /// How far it is at these positions of some axes.

@@ -2,6 +2,7 @@
 
 mod axes;
 mod card;
+mod cut;
 mod machine;
 mod made;
 mod matrices;
@@ -11,6 +12,7 @@ mod packed;
 mod pages;
 mod run;
 mod settled;
+mod slices;
 mod stages;
 #[cfg(test)]
 mod tests;
@@ -28,10 +30,11 @@ use smallvec::SmallVec;
 
 use self::axes::Spread;
 use self::card::OnCard;
+use self::cut::Cut;
 pub(crate) use self::native::is_possible;
 pub(crate) use self::pages::Pages;
 pub(crate) use self::settled::StandIns;
-use self::stages::{Cut, Shape};
+use self::stages::Shape;
 use crate::kept::{Kept, Presence, bits};
 use crate::stored::Stored;
 

@@ -4,24 +4,22 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use opsmith_body::code::{Held, Lies, Vectors};
-use opsmith_body::{Axes, Graph, Kind, Nest, Nests, Part, Place, Product, Products};
+use opsmith_body::{Axes, Axis, Graph, Kind, Nest, Nests, Part, Place, Product, Products};
 use opsmith_core::tensor::Extents;
 use opsmith_core::{Compute, Result};
 
 use super::axes::Lie;
 use super::made::{Made, Native};
 use super::memory::{Address, Operand, Task};
-use super::{Argument, Placed, bytes, bytes_of, is_possible, matrices, widened};
+use super::{Argument, bytes, bytes_of, is_possible, matrices};
 use crate::kept::Kept;
 use crate::stored::Stored;
 
-/// What a graph was cut into, for tensors of some sizes and strides.
-pub(super) struct Cut {
+/// What is computed, one after another.
+pub(super) struct Stages {
     /// The axes of each array of temporary memory that stages share.
     temporaries: Vec<Axes>,
     stages: Vec<Stage>,
-    /// Whether it is of float32, of which the arguments have to be copied.
-    pub(super) is_widened: bool,
 }
 
 /// What is computed at once.
@@ -40,35 +38,15 @@ pub(super) struct Shape {
     graph: Graph,
 }
 
-impl Cut {
-    /// Of a graph whose arguments lie so, the inputs first; `known` are nests that were made for other sizes, and the
-    /// threads of `compute` make code.
+impl Stages {
+    /// Of a graph that was cut at products, whose arguments lie so, the inputs first; `known` are nests that were made for other sizes,
+    /// and the threads of `compute` make code.
     pub(super) fn new<T: Stored>(
-        graph: Graph,
+        Products { temporaries, parts }: Products,
         (sizes, own): (&[usize], usize),
-        (placed, lies): (&[Placed], &[Lie]),
-        inputs: usize,
+        (given, inputs): (&[Lies], usize),
         (known, compute): (&Kept<Shape, Nests>, Option<&Compute<'_>>),
-    ) -> Cut {
-        if T::HELD != Held::Same && widened::pays(&graph, placed, lies, sizes) {
-            let cut = Cut::new::<T::Wide>(graph, (sizes, own), (placed, lies), inputs, (known, compute));
-            return Cut { is_widened: true, ..cut };
-        }
-        let dense = |(placed, lie): (&Placed, &Lie)| {
-            let goes_on = lie.along.iter().all(|stride| *stride >= 0);
-            let is_direct = placed.kind == Kind::Number && !placed.data.is_null() && goes_on;
-            is_direct.then(|| lie.dense_along())
-        };
-        let dense: Vec<Option<Axes>> = placed.iter().zip(lies).map(dense).collect();
-        let outputs = (0..placed.len() - inputs).map(Place::Output).collect();
-        let whole = |graph| Products { temporaries: Vec::new(), parts: vec![Part::Graph(graph, outputs)] };
-        let products = if T::HELD == Held::Same { graph.at_products(sizes, &dense) } else { None };
-        let Products { temporaries, parts } = products.unwrap_or_else(|| whole(graph));
-        let lies = placed.iter().zip(lies).map(|(placed, lie)| {
-            let held = if placed.data.is_null() { Held::Absent } else { held::<T>(placed.kind) };
-            lie.held(held, bytes::<T>(placed.kind))
-        });
-        let given: Vec<Lies> = lies.collect();
+    ) -> Stages {
         let temporary = |axes: &Axes| Lie::dense(*axes, sizes, own).held(Held::Same, size_of::<T::Wide>());
         let stage = |part: Part| match part {
             Part::Product(product) => Stage::Product(product),
@@ -90,10 +68,11 @@ impl Cut {
             }
         };
         let stages = parts.into_iter().map(stage).collect();
-        Cut { temporaries, stages, is_widened: false }
+        Stages { temporaries, stages }
     }
 
-    /// Computes the outputs, which come after all inputs; as machine code only if that is allowed.
+    /// Computes the outputs, which come after all inputs; as machine code only if that is allowed. Products that sum along the axis
+    /// `adds` add to what there is.
     ///
     /// # Safety
     /// As [`Runner::run`](super::Runner::run), for arguments that lie as those that this was made for.
@@ -103,7 +82,7 @@ impl Cut {
         (sizes, own): (&[usize], usize),
         (arguments, lies): (&[Argument], &[Lie]),
         inputs: usize,
-        is_native: bool,
+        (is_native, adds): (bool, Option<Axis>),
     ) -> Result<()> {
         let room = Room { compute, sizes, own };
         let mut arrays = Arrays::<T>::default();
@@ -121,8 +100,10 @@ impl Cut {
                 Stage::Product(product) => {
                     let [a, b] = product.factors;
                     let all = [a, b, product.to].map(|place| &arrays.addresses[index(&place)]);
+                    let adds = adds.is_some_and(|axis| product.summed.has(axis));
+                    let product = Product { adds: product.adds || adds, ..*product };
                     // SAFETY: the graph was cut at products whose arrays are such numbers, or temporary memory.
-                    unsafe { matrices::run::<T::Wide>(product, sizes, all, compute)? };
+                    unsafe { matrices::run::<T::Wide>(&product, sizes, all, compute)? };
                 }
                 Stage::Nests { nests, natives, outputs } => {
                     let mut own = match self.stages.len() {
@@ -141,7 +122,7 @@ impl Cut {
 }
 
 #[cfg(test)]
-impl Cut {
+impl Stages {
     /// The nests of all stages, as machine code those that can be.
     pub(super) fn natives(&self) -> impl Iterator<Item = &Option<Native>> {
         self.stages.iter().flat_map(|stage| match stage {
@@ -193,16 +174,17 @@ impl Room<'_, '_> {
     fn add<T: Stored>(&self, arrays: &mut Arrays<T>, axes: Axes) -> Result<()> {
         let shape: Extents = axes.iter().map(|axis| self.sizes[axis.index()]).collect();
         let bytes = bytes_of(&shape, size_of::<T::Wide>())?;
-        let memory = self.compute.temp::<T::Wide>(bytes / size_of::<T::Wide>())?;
+        // What reads it does so after what writes all of it.
+        let memory = self.compute.temp_bytes(bytes.max(1))?.cast::<T::Wide>().as_ptr();
         let lie = Lie::dense(axes, self.sizes, self.own);
-        arrays.addresses.push(Address::new(memory.as_mut_ptr().cast(), &lie, size_of::<T::Wide>()));
+        arrays.addresses.push(Address::new(memory.cast(), &lie, size_of::<T::Wide>()));
         arrays.operands.push(Operand::temporary(memory, &lie));
         Ok(())
     }
 }
 
 /// What there is, of this kind.
-fn held<T: Stored>(kind: Kind) -> Held {
+pub(super) fn held<T: Stored>(kind: Kind) -> Held {
     match kind {
         Kind::Number => T::HELD,
         Kind::Index => Held::Position,

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use opsmith_body::{Axes, Axis};
+use opsmith_body::Axis;
 use opsmith_core::{Result, memory};
+use smallvec::SmallVec;
 
 use super::made::{Along, Function, Native};
 use super::memory::Address;
@@ -48,25 +49,20 @@ impl<'a> Work<'a> {
 
     /// Goes to a unit: its positions along the free axes, and along one that is split. Gives which function is for it.
     fn go_to(&mut self, unit: usize, start: Option<(Axis, usize)>) -> usize {
-        let mut at = [0; Axis::MOST];
+        let mut at: SmallVec<[(Axis, usize); 4]> = SmallVec::new();
         let mut rest = unit;
         let mut which = 0;
         for Along { axis, units, whole, step, rest: own } in &self.native.free {
             which += if rest % units < *whole { 0 } else { *own };
-            at[axis.index()] = rest % units * step;
+            at.push((*axis, rest % units * step));
             rest /= units;
         }
-        if let Some((axis, start)) = start {
-            at[axis.index()] = start;
+        at.extend(start);
+        for (axis, at) in &at {
+            self.set(self.native.frame.positions + 8 * axis.index(), *at as u64);
         }
-        let free = self.native.free.iter().map(|along| along.axis).chain(start.map(|(axis, _)| axis));
-        let outer: Axes = free.map(Axes::of).fold(Axes::NONE, Axes::union);
-        for axis in outer.iter() {
-            self.set(self.native.frame.positions + 8 * axis.index(), at[axis.index()] as u64);
-        }
-        for argument in 0..self.addresses.len() {
-            let address = self.addresses[argument].at(outer, &at);
-            self.set(self.native.frame.addresses + 8 * argument, address as u64);
+        for (argument, address) in self.addresses.iter().enumerate() {
+            self.set(self.native.frame.addresses + 8 * argument, address.at(&at) as u64);
         }
         which
     }

@@ -34,6 +34,7 @@ struct Tensor {
 /// What came out.
 #[derive(Default)]
 pub(super) struct Outcome {
+    pub(super) sliced: usize,
     pub(super) nests: usize,
     pub(super) natives: usize,
     /// How many of them have tiles, and copies.
@@ -57,11 +58,20 @@ pub(super) struct Call {
 impl Call {
     pub(super) fn new(random: &mut Random) -> Self {
         let dims = dims(random);
+        Call::of(random, dims, graphs::graph)
+    }
+
+    /// A call of what is made for the sizes of the axes, in a space of these dims.
+    pub(super) fn of(
+        random: &mut Random,
+        dims: Vec<(usize, Option<usize>)>,
+        make: impl FnOnce(&mut Random, &[usize]) -> Made,
+    ) -> Self {
         let count = dims.iter().filter_map(|(_, axis)| *axis).max().unwrap_or(0) + 1;
         let size_of =
             |axis: usize| dims.iter().filter(|(_, own)| *own == Some(axis)).map(|(size, _)| size).product();
         let sizes: Vec<usize> = (0..count).map(size_of).collect();
-        let made = graphs::graph(random, &sizes);
+        let made = make(random, &sizes);
         let mut tensors = |arguments: &[(Axes, Kind)], is_output: bool| -> Vec<Tensor> {
             arguments.iter().map(|(axes, kind)| Tensor::new(random, &dims, *axes, *kind, is_output)).collect()
         };
@@ -107,10 +117,11 @@ impl Call {
         }
         let (interpreted, _) = run(1, false);
         for cut in programs.known.all() {
-            outcome.nests += cut.natives().count();
-            outcome.natives += cut.natives().flatten().count();
-            outcome.tiled += cut.natives().flatten().filter(|native| native.has().0).count();
-            outcome.packed += cut.natives().flatten().filter(|native| native.has().1).count();
+            outcome.sliced += usize::from(cut.is_sliced());
+            outcome.nests += cut.natives().len();
+            outcome.natives += cut.natives().into_iter().flatten().count();
+            outcome.tiled += cut.natives().into_iter().flatten().filter(|native| native.has().0).count();
+            outcome.packed += cut.natives().into_iter().flatten().filter(|native| native.has().1).count();
         }
         let expected = self.expected::<T>(&inputs);
         for (index, &output) in self.wanted.iter().enumerate() {

@@ -69,6 +69,37 @@ fn attention(random: &mut Random, sizes: &[usize], [i, j, k]: [Axis; 3]) -> Made
     })
 }
 
+/// The gradient of attention, whose scores are summed along either axis.
+pub(super) fn attention_gradient(random: &mut Random, sizes: &[usize]) -> Made {
+    let [i, j, k] = [0, 1, 2].map(Axis::new);
+    let inputs = [("q", Axes::of(i).with(k)), ("k", Axes::of(j).with(k)), ("v", Axes::of(j).with(k))];
+    let masks = [("length", Axes::NONE), ("bias", [Axes::NONE, Axes::of(j), Axes::of(i)][random.below(3)])];
+    let given = [&inputs[..], &masks].concat();
+    let (is_masked, is_causal) = (random.one_in(2), random.one_in(3));
+    let size = |axis: Axis| sizes[axis.index()] as f64;
+    let graph = trace_over(&NAMES[..3], &given, &[("y", Axes::of(i).with(k))], |x| {
+        let mut score = (x[0] * x[1]).sum(k) * Expr::count(k).rsqrt() + x[4].detached();
+        let last = Expr::of(size(j) / 2.0) + x[3];
+        let is_seen = Scalar::lt(Expr::index(j).number(), last);
+        let is_before = Index::le(Expr::index(j), Expr::index(i));
+        let least = Expr::of(f64::NEG_INFINITY);
+        if is_masked {
+            score = Expr::select(is_seen, score, least);
+        }
+        if is_causal {
+            score = Expr::select(is_before, score, least);
+        }
+        let weight = (score - score.amax(j).detached()).exp();
+        let mean = (weight * x[2]).sum(j) / weight.sum(j);
+        vec![Expr::select(Scalar::gt(last, Expr::of(0.0)), mean, Expr::of(0.0))]
+    });
+    let graph = graph.gradient();
+    let number = |axes: Axes| (axes, Kind::Number);
+    let (inputs, outputs) =
+        (graph.input_axes().map(number).collect(), graph.output_axes().map(number).collect());
+    Made { graph, inputs, outputs, is_exact: false }
+}
+
 /// A fold along an axis of what lies along it, where that is gone along outside too.
 fn within(random: &mut Random, sizes: &[usize], [i, j, k]: [Axis; 3]) -> Made {
     let inputs = [Axes::of(i), Axes::of(j), Axes::of(k)];
