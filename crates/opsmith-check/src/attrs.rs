@@ -52,7 +52,28 @@ pub fn simplest(def: &AttrDef) -> Option<AttrValue> {
     })
 }
 
+/// Leaves an attribute this value only: the one that a text stands for, as in a definition, or a text without quotes.
+///
+/// # Errors
+/// In words, why the text is no value of it.
+pub(crate) fn fix(def: &mut AttrDef, text: &str) -> Result<(), String> {
+    if def.inferred {
+        return Err(format!("attribute `{}` follows from the inputs", def.name));
+    }
+    let is_text = def.ty.base == AttrBase::String && !def.ty.list && !text.starts_with(['\'', '"']);
+    let value = if is_text { Ok(AttrValue::from(text)) } else { def.parse_value(text) };
+    let value = value.map_err(|error| format!("attribute `{}`: {}", def.name, error.message()))?;
+    (def.min, def.max) = (Bound::Included(value.clone()), Bound::Included(value));
+    def.default = None;
+    Ok(())
+}
+
 fn value(def: &AttrDef) -> BoxedStrategy<AttrValue> {
+    if let (Bound::Included(least), Bound::Included(most)) = (&def.min, &def.max)
+        && least == most
+    {
+        return Just(least.clone()).boxed();
+    }
     if !def.ty.list {
         return element(def);
     }

@@ -10,6 +10,7 @@ use opsmith_core::def::{Allowed, ArgDef, ArgType};
 use opsmith_core::{AttrValue, DType, Result, Shape, Signature};
 use opsmith_runtime::Library;
 
+use crate::attrs::fix;
 use crate::case::Inputs;
 use crate::check::patterns_of;
 use crate::generate::{Author, Dials, Generator, Numbers, Profile};
@@ -97,7 +98,8 @@ impl<'a> Sampler<'a> {
     }
 
     /// How the op at a position is called with tensors of `dtype`, where its definition leaves that open; or, in words, why
-    /// no call of it can be generated. Inputs of a name that is in `shapes` have the shape there.
+    /// no call of it can be generated. Inputs of a name that is in `shapes` have the shape there, and attributes of a name that is in
+    /// `attrs` the value that the text there stands for.
     ///
     /// # Errors
     /// When the other process cannot be asked.
@@ -109,6 +111,7 @@ impl<'a> Sampler<'a> {
         op: usize,
         dtype: DType,
         shapes: &[(String, Vec<usize>)],
+        attrs: &[(String, String)],
     ) -> Result<Result<Calls, String>> {
         let mut subject = self.subjects[op].clone();
         if subject.kernels.is_empty() {
@@ -125,6 +128,12 @@ impl<'a> Sampler<'a> {
         let inputs = subject.signature.inputs.iter();
         let given: Given = inputs.map(|input| Some(shape_of(&input.name)?.1.clone())).collect();
         fill_lists(&mut subject.signature, &given);
+        for (name, text) in attrs {
+            let def = subject.signature.attrs.iter_mut().find(|def| def.name == *name);
+            if let Some(Err(why)) = def.map(|def| fix(def, text)) {
+                return Ok(Err(why));
+            }
+        }
         match self.patterns(&subject, &given)? {
             Ok(patterns) => self.accepted(subject, &patterns, given),
             Err(why) => Ok(Err(why)),

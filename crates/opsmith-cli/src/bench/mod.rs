@@ -31,6 +31,7 @@ use measure::Measured;
   opsmith bench target/release/libdistances.so
   opsmith bench libactivations.so gelu --sizes 64,512,4096 --dtype float64
   opsmith bench libactivations.so swiglu --shape x=1000,1000 --shape gate=1000
+  opsmith bench libboxes.so roi_mean_pool --shape features=64,64,64 --attr size=7
   opsmith bench libdistances.so --gradients --plot distances.svg
   opsmith bench libdistances.so --json > times.json")]
 pub(crate) struct Options {
@@ -46,6 +47,10 @@ pub(crate) struct Options {
     /// The shape of an input, for one or several of them; dims that have to fit follow, and the others have the sizes
     #[arg(long = "shape", value_name = "INPUT=N,…", value_parser = shape)]
     shapes: Vec<(String, Vec<usize>)>,
+    /// The value of an attribute, for one or several of them, written as its default is in a definition; the others have their default, or a
+    /// simple value that they may have
+    #[arg(long = "attr", value_name = "ATTR=VALUE", value_parser = attr)]
+    attrs: Vec<(String, String)>,
     /// The dtype of the tensors, where definitions leave it open
     #[arg(long, value_name = "DTYPE", default_value = "float32", value_parser = dtype)]
     dtype: DType,
@@ -88,6 +93,13 @@ fn shape(text: &str) -> Result<(String, Vec<usize>), String> {
     }
 }
 
+/// `size=7`; after the sign nothing, for an empty text.
+fn attr(text: &str) -> Result<(String, String), String> {
+    let named = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, value) = named.ok_or("write an attribute and its value, such as size=7")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
 fn dtype(name: &str) -> Result<DType, String> {
     let is_number = |dtype: &DType| *dtype != DType::String;
     let names = || DType::ALL.into_iter().filter(is_number).map(DType::name).collect::<Vec<_>>();
@@ -102,7 +114,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 /// What was measured of an op.
 struct Row {
     op: String,
-    /// Whether an input of it has a shape that is given.
+    /// Whether an input of it has a shape that is given, or an attribute a value.
     is_given: bool,
     measured: Vec<Measured>,
     /// Why there is nothing, or nothing for larger sizes.
@@ -119,7 +131,7 @@ pub(crate) fn bench(options: &Options) -> Result<Outcome> {
         bail!("library `{}` has no ops", library.name());
     }
     let ops = chosen(&library, options)?;
-    check_names(&ops, &options.shapes)?;
+    check_names(&ops, options)?;
     options.plot.as_deref().map_or(Ok(()), check_writable)?;
     let progress = progress();
     let mut rows = Vec::new();
@@ -151,7 +163,7 @@ pub(crate) fn bench(options: &Options) -> Result<Outcome> {
     Ok(Outcome::Good)
 }
 
-/// What the first op says whose input has a given shape, where none of these ops was timed.
+/// What the first op says of whose call something is given, where none of these ops was timed.
 fn unfit(rows: &[Row]) -> Option<String> {
     let mut given = rows.iter().filter(|row| row.is_given).peekable();
     let first = *given.peek()?;
@@ -204,20 +216,32 @@ fn chosen(library: &Library, options: &Options) -> Result<Vec<Op>> {
     Ok(all.into_iter().filter(|op| names.contains(&op.signature().name)).collect())
 }
 
-/// Refuses a shape for an input that no op has, and two for one.
-fn check_names(ops: &[Op], shapes: &[(String, Vec<usize>)]) -> Result<()> {
-    let inputs = ops.iter().flat_map(|op| &op.signature().inputs);
-    let names: BTreeSet<&str> = inputs.map(|input| input.name.as_str()).collect();
-    for (index, (name, _)) in shapes.iter().enumerate() {
-        if !names.contains(name.as_str()) {
+/// Refuses a shape for an input that no op has, and two for one; values of attributes likewise.
+fn check_names(ops: &[Op], options: &Options) -> Result<()> {
+    let inputs = ops.iter().flat_map(|op| op.signature().inputs.iter().map(|input| &*input.name));
+    let attrs = ops.iter().flat_map(|op| op.signature().attrs.iter().map(|attr| &*attr.name));
+    let shapes: Vec<&str> = options.shapes.iter().map(|(name, _)| &**name).collect();
+    let values: Vec<&str> = options.attrs.iter().map(|(name, _)| &**name).collect();
+    check_given("--shape", ("input", "shapes"), &inputs.collect(), &shapes)?;
+    check_given("--attr", ("attribute", "values"), &attrs.collect(), &values)
+}
+
+fn check_given(
+    option: &str,
+    (one, several): (&str, &str),
+    names: &BTreeSet<&str>,
+    given: &[&str],
+) -> Result<()> {
+    for (index, name) in given.iter().enumerate() {
+        if !names.contains(name) {
             let known = match names.is_empty() {
-                true => "they have no inputs".to_owned(),
+                true => format!("they have no {one}s"),
                 false => format!("they have: {}", names.iter().copied().collect::<Vec<_>>().join(", ")),
             };
-            bail!("--shape: no op that is to be timed has an input `{name}`; {known}");
+            bail!("{option}: no op that is to be timed has an {one} `{name}`; {known}");
         }
-        if shapes[..index].iter().any(|(other, _)| other == name) {
-            bail!("--shape: `{name}` has two shapes");
+        if given[..index].contains(name) {
+            bail!("{option}: `{name}` has two {several}");
         }
     }
     Ok(())
@@ -227,12 +251,14 @@ fn check_names(ops: &[Op], shapes: &[(String, Vec<usize>)]) -> Result<()> {
 fn measure_op(sampler: &mut Sampler<'_>, op: &Op, options: &Options, tell: &dyn Fn(usize)) -> Result<Row> {
     let signature = op.signature();
     let is_given =
-        signature.inputs.iter().any(|input| options.shapes.iter().any(|(name, _)| *name == input.name));
+        signature.inputs.iter().any(|input| options.shapes.iter().any(|(name, _)| *name == input.name))
+            || signature.attrs.iter().any(|attr| options.attrs.iter().any(|(name, _)| *name == attr.name));
     let mut row = Row { op: signature.name.clone(), is_given, measured: vec![], why: None };
-    let calls = match sampler.calls(op.index(), options.dtype, &options.shapes).map_err(told)? {
-        Ok(calls) => calls,
-        Err(why) => return Ok(Row { why: Some(why), ..row }),
-    };
+    let calls =
+        match sampler.calls(op.index(), options.dtype, &options.shapes, &options.attrs).map_err(told)? {
+            Ok(calls) => calls,
+            Err(why) => return Ok(Row { why: Some(why), ..row }),
+        };
     let mut sizes = options.sizes.clone();
     sizes.sort_unstable();
     sizes.dedup();

@@ -137,7 +137,7 @@ rules! {
     AttrAddedBefore "attr-added-before" Breaking
         "calls give the attributes behind it by position: a new one must come last";
     AttrRemoved "attr-removed" Breaking
-        "calls and saved graphs that give it are refused";
+        "calls and saved graphs that give it are refused, but files of PyTorch and ONNX lose it without a message";
     AttrRenamed "attr-renamed" Breaking
         "calls and saved graphs give it by its name; keep that, and give Python another function that has the new one";
     AttrOrder "attr-order" Breaking

@@ -160,6 +160,29 @@ fn shapes_are_given_by_the_names_of_inputs() {
 }
 
 #[test]
+fn attributes_are_given_by_their_names() {
+    let given = report("activations", &["leaky_relu", "--attr", "slope=0.25", "--sizes", "2"]);
+    assert_eq!(given["ops"][0]["times"][0]["attributes"], "slope = 0.25", "{given}");
+    let given = report("median_pool", &["median_pool", "--attr", "ksize=[2, 3]", "--shape", "x=1,1,8,8"]);
+    assert!(
+        given["ops"][0]["times"][0]["attributes"].as_str().unwrap().contains("ksize = [2, 3]"),
+        "{given}"
+    );
+    for (arguments, message) in [
+        (&["leaky_relu", "--attr", "slope"][..], "write an attribute and its value, such as size=7"),
+        (&["leaky_relu", "--attr", "=1"], "write an attribute and its value, such as size=7"),
+        (&["leaky_relu", "--attr", "slop=1"], "has an attribute `slop`; they have: T, slope"),
+        (&["leaky_relu", "--attr", "slope=1", "--attr", "slope=2"], "--attr: `slope` has two values"),
+        (&["leaky_relu", "--attr", "slope=steep"], "attribute `slope`: cannot be read as float"),
+        (&["leaky_relu", "--attr", "T=float32"], "attribute `T` follows from the inputs"),
+    ] {
+        let output = bench("activations", arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?} {}", stdout(&output));
+        assert!(stderr(&output).contains(message), "{arguments:?} {}", stderr(&output));
+    }
+}
+
+#[test]
 fn shapes_that_cannot_be_are_told() {
     let deep = format!("x={}", ["4"; 200].join(","));
     let [front, back] = ["4", "1"].map(|dim| [dim; 12].join(","));

@@ -19,7 +19,7 @@ pub(super) struct Cut {
 
 enum How {
     Whole(Stages),
-    Slices(Sliced),
+    Slices(Box<Sliced>),
 }
 
 impl Cut {
@@ -48,7 +48,8 @@ impl Cut {
         let is_same = T::HELD == Held::Same;
         let how = match is_same.then(|| graph.in_slices(sizes, &dense)).flatten() {
             Some(slices) => {
-                How::Slices(Sliced::new::<T>(slices, (sizes, own), (&given, inputs), (known, compute)))
+                let given = (&given[..], inputs);
+                How::Slices(Box::new(Sliced::new::<T>(slices, (sizes, own), given, (known, compute))))
             }
             None => {
                 let products = is_same.then(|| graph.at_products(sizes, &dense)).flatten();

@@ -118,11 +118,17 @@ impl<T: NdFloat> Kernel for Combination<'_, T> {
     }
 }
 
-/// How many sums of a scalar product there are side by side, and of a short one: there adding them up would take longer than they save.
-const LANES: usize = 64;
-const FEW_LANES: usize = 8;
+/// How many sums of a scalar product there are side by side, and from how many numbers on. There adding them up takes less than they save.
+const LANES: usize = 32;
+const LONG: usize = 256;
+/// The same of shorter ones.
+const FEW_LANES: usize = 16;
 
-/// Adds the scalar products of `x` and each column of a matrix; those lie one after another.
+/// Adds the scalar products of `x` and each column of a matrix; those lie one after another. Four are computed at a time: one by one, each
+/// would wait for its sums, or for the memory of its column.
+///
+/// There are no closures and no loops over columns within a column's: those are not always compiled into the function for the instruction
+/// set, or with the sums in registers.
 struct Products<'a, T> {
     x: &'a [T],
     m: ArrayView2<'a, T>,
@@ -133,38 +139,102 @@ impl<T: NdFloat> Kernel for Products<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    fn run<I: Isa>(self) {
-        if self.x.len() < LANES { self.sums::<I, FEW_LANES>() } else { self.sums::<I, LANES>() }
+    fn run<I: Isa>(mut self) {
+        let (columns, is_long) = (self.y.len(), self.x.len() >= LONG);
+        let mut column = 0;
+        while column + 4 <= columns {
+            match is_long {
+                true => self.four::<I, LANES>(column),
+                false => self.four::<I, FEW_LANES>(column),
+            }
+            column += 4;
+        }
+        while column < columns {
+            self.y[column] += match is_long {
+                true => self.one::<I, LANES>(column),
+                false => self.one::<I, FEW_LANES>(column),
+            };
+            column += 1;
+        }
     }
 }
 
-impl<T: NdFloat> Products<'_, T> {
+impl<'a, T: NdFloat> Products<'a, T> {
+    /// A column in parts of some numbers, and the rest.
     #[inline(always)]
-    fn sums<I: Isa, const COUNT: usize>(self) {
-        let Products { x, m, y } = self;
-        for column in 0..y.len() {
-            // SAFETY: the columns of the matrix are dense, of as many numbers as `x` has.
-            let numbers = unsafe {
-                std::slice::from_raw_parts(m.as_ptr().offset(m.strides()[1] * column as isize), x.len())
-            };
-            let mut lanes = [T::zero(); COUNT];
-            let ((xs, x_rest), (ms, m_rest)) = (x.as_chunks::<COUNT>(), numbers.as_chunks::<COUNT>());
-            for chunk in 0..xs.len().min(ms.len()) {
-                for lane in 0..COUNT {
-                    lanes[lane] = fused::<I, T>(xs[chunk][lane], ms[chunk][lane], lanes[lane]);
-                }
-            }
-            for rest in 0..x_rest.len().min(m_rest.len()) {
-                lanes[rest] = fused::<I, T>(x_rest[rest], m_rest[rest], lanes[rest]);
-            }
-            let mut half = COUNT / 2;
-            while half > 0 {
-                for lane in 0..half {
-                    lanes[lane] += lanes[lane + half];
-                }
-                half /= 2;
-            }
-            y[column] += lanes[0];
-        }
+    fn column<const COUNT: usize>(&self, column: usize) -> (&'a [[T; COUNT]], &'a [T]) {
+        let begin = self.m.strides()[1] * column as isize;
+        // SAFETY: the columns of the matrix are dense, of as many numbers as `x` has.
+        let numbers = unsafe { std::slice::from_raw_parts(self.m.as_ptr().offset(begin), self.x.len()) };
+        numbers.as_chunks()
     }
+
+    /// The scalar product with a column.
+    #[inline(always)]
+    fn one<I: Isa, const COUNT: usize>(&self, column: usize) -> T {
+        let ((xs, rest), a) = (self.x.as_chunks::<COUNT>(), self.column::<COUNT>(column));
+        let (mut p, mut last) = ([T::zero(); COUNT], T::zero());
+        for chunk in 0..xs.len().min(a.0.len()) {
+            add::<I, T, COUNT>(&xs[chunk], &a.0[chunk], &mut p);
+        }
+        // Apart from the others: sums that are chosen by a variable would not be in registers.
+        for at in 0..rest.len().min(a.1.len()) {
+            last = fused::<I, T>(rest[at], a.1[at], last);
+        }
+        if xs.is_empty() { last } else { total(&mut p) + last }
+    }
+
+    /// Adds those with four columns, each as if it were the only one.
+    #[inline(always)]
+    fn four<I: Isa, const COUNT: usize>(&mut self, first: usize) {
+        let (xs, rest) = self.x.as_chunks::<COUNT>();
+        let (a, b) = (self.column::<COUNT>(first), self.column::<COUNT>(first + 1));
+        let (c, d) = (self.column::<COUNT>(first + 2), self.column::<COUNT>(first + 3));
+        let (mut p, mut q, mut r, mut s) =
+            ([T::zero(); COUNT], [T::zero(); COUNT], [T::zero(); COUNT], [T::zero(); COUNT]);
+        let chunks = xs.len().min(a.0.len()).min(b.0.len()).min(c.0.len()).min(d.0.len());
+        for chunk in 0..chunks {
+            add::<I, T, COUNT>(&xs[chunk], &a.0[chunk], &mut p);
+            add::<I, T, COUNT>(&xs[chunk], &b.0[chunk], &mut q);
+            add::<I, T, COUNT>(&xs[chunk], &c.0[chunk], &mut r);
+            add::<I, T, COUNT>(&xs[chunk], &d.0[chunk], &mut s);
+        }
+        let (mut t, mut u, mut v, mut w) = (T::zero(), T::zero(), T::zero(), T::zero());
+        for at in 0..rest.len().min(a.1.len()).min(b.1.len()).min(c.1.len()).min(d.1.len()) {
+            t = fused::<I, T>(rest[at], a.1[at], t);
+            u = fused::<I, T>(rest[at], b.1[at], u);
+            v = fused::<I, T>(rest[at], c.1[at], v);
+            w = fused::<I, T>(rest[at], d.1[at], w);
+        }
+        let Some(y) = self.y.get_mut(first..first + 4) else { return };
+        if !xs.is_empty() {
+            (t, u) = (total(&mut p) + t, total(&mut q) + u);
+            (v, w) = (total(&mut r) + v, total(&mut s) + w);
+        }
+        y[0] += t;
+        y[1] += u;
+        y[2] += v;
+        y[3] += w;
+    }
+}
+
+/// Adds the products of numbers, each to a sum of its own.
+#[inline(always)]
+fn add<I: Isa, T: NdFloat, const COUNT: usize>(x: &[T; COUNT], numbers: &[T; COUNT], sums: &mut [T; COUNT]) {
+    for lane in 0..COUNT {
+        sums[lane] = fused::<I, T>(x[lane], numbers[lane], sums[lane]);
+    }
+}
+
+/// Adds sums up, by halves.
+#[inline(always)]
+fn total<T: NdFloat, const COUNT: usize>(sums: &mut [T; COUNT]) -> T {
+    let mut half = COUNT / 2;
+    while half > 0 {
+        for lane in 0..half {
+            sums[lane] += sums[lane + half];
+        }
+        half /= 2;
+    }
+    sums[0]
 }
