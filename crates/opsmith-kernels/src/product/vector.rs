@@ -119,13 +119,12 @@ impl<T: NdFloat> Kernel for Combination<'_, T> {
 }
 
 /// How many sums of a scalar product there are side by side, and from how many numbers on. There adding them up takes less than they save.
-const LANES: usize = 32;
+const LANES: usize = 64;
 const LONG: usize = 256;
-/// The same of shorter ones.
+/// The same of shorter ones. Of these, four are computed at a time: one by one, each would wait for its sums.
 const FEW_LANES: usize = 16;
 
-/// Adds the scalar products of `x` and each column of a matrix; those lie one after another. Four are computed at a time: one by one, each
-/// would wait for its sums, or for the memory of its column.
+/// Adds the scalar products of `x` and each column of a matrix; those lie one after another.
 ///
 /// There are no closures and no loops over columns within a column's: those are not always compiled into the function for the instruction
 /// set, or with the sums in registers.
@@ -142,11 +141,8 @@ impl<T: NdFloat> Kernel for Products<'_, T> {
     fn run<I: Isa>(mut self) {
         let (columns, is_long) = (self.y.len(), self.x.len() >= LONG);
         let mut column = 0;
-        while column + 4 <= columns {
-            match is_long {
-                true => self.four::<I, LANES>(column),
-                false => self.four::<I, FEW_LANES>(column),
-            }
+        while !is_long && column + 4 <= columns {
+            self.four::<I, FEW_LANES>(column);
             column += 4;
         }
         while column < columns {
