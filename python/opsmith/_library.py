@@ -268,9 +268,11 @@ def _names(loaded: Loaded, op: Op) -> dict[str, Any]:
 
 def _overview(definition: Definition) -> str:
     lines = [f"The operators of `{definition.name}` {definition.version}.", ""]
+    gradients = {op.gradient.op for op in definition.ops if op.gradient is not None}
     for op in definition.ops:
-        summary = _docs.summary(op)
-        lines.append(
-            f"- {_wrappers.function_name(op)}: {summary}" if summary else f"- {_wrappers.function_name(op)}"
-        )
+        if op.name not in gradients:
+            name, summary = _wrappers.function_name(op), _docs.summary(op)
+            lines.append(f"- {name}: {summary}" if summary else f"- {name}")
+    if gradients:
+        lines += ["", "Others compute their gradients; their names end in `_grad`, by convention."]
     return "\n".join(lines) + "\n"

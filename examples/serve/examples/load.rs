@@ -24,13 +24,14 @@ fn main() -> Result<()> {
         bail!("usage: load ADDRESS BODY.json [CONNECTIONS [SECONDS]]");
     };
     let number = |at: usize, default: u64| rest.get(at).map_or(Ok(default), |text| text.parse());
-    let (connections, seconds) = (number(0, 16)?, number(1, 60)?);
+    let (connections, seconds) = (number(0, 16)?, number(1, 10)?);
     let body = std::fs::read(body).with_context(|| format!("cannot read {body}"))?;
     let head = format!(
         "POST /run HTTP/1.1\r\nHost: load\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     let request = [head.as_bytes(), &body].concat();
+    eprintln!("{connections} connections for {seconds} s");
     let begun = Instant::now();
     let end = begun + Duration::from_secs(seconds);
     let seen = thread::scope(|scope| {
@@ -54,6 +55,8 @@ fn main() -> Result<()> {
         seen.iter().map(|seen| seen.refused).sum::<usize>(),
         seen.iter().map(|seen| seen.lost).sum::<usize>(),
     );
+    let is_whole = seen.iter().all(|seen| seen.refused == 0 && seen.lost == 0);
+    ensure!(is_whole, "requests were refused or lost");
     Ok(())
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Limits {
     #[arg(long, default_value = "127.0.0.1:8080", value_parser = address, value_name = "ADDRESS:PORT")]
     pub(crate) listen: SocketAddr,
     /// Threads that run the model, each a request or a batch at a time. All share the threads that compute, of which there are as many as
-    /// `OPSMITH_NUM_THREADS` says in the environment, or as there are cores. For small models set it to 1
+    /// `OPSMITH_NUM_THREADS` says in the environment, or as there are cores. For small models set that variable to 1
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) workers: u16,
     /// The most requests that are computed as one; 1 computes each by itself
