@@ -60,6 +60,12 @@ pub(crate) fn fix(def: &mut AttrDef, text: &str) -> Result<(), String> {
     if def.inferred {
         return Err(format!("attribute `{}` follows from the inputs", def.name));
     }
+    if def.ty.base == AttrBase::Type {
+        return Err(format!(
+            "attribute `{}` is a dtype, which follows from `--dtype` and the kernels",
+            def.name
+        ));
+    }
     let is_text = def.ty.base == AttrBase::String && !def.ty.list && !text.starts_with(['\'', '"']);
     let value = if is_text { Ok(AttrValue::from(text)) } else { def.parse_value(text) };
     let value = value.map_err(|error| format!("attribute `{}`: {}", def.name, error.message()))?;

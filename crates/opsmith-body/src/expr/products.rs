@@ -56,7 +56,7 @@ pub struct Product {
 #[derive(Clone, Copy)]
 pub(super) struct Found {
     pub(super) factors: [Id; 2],
-    sides: [Axes; 2],
+    pub(super) sides: [Axes; 2],
     pub(super) summed: Axes,
     shared: Axes,
 }
@@ -69,7 +69,7 @@ pub(super) struct Finder<'a> {
     pub(super) axes: Vec<Axes>,
     /// How often each node is an operand or an output.
     uses: Vec<usize>,
-    /// How many numbers the largest argument has: what goes through memory has no more.
+    /// How many numbers what goes through memory has at most: as many as the largest argument; `usize::MAX` where all may.
     pub(super) most: usize,
 }
 
@@ -124,7 +124,7 @@ impl<'a> Finder<'a> {
             && self.count(found.shared) > 0;
         let is_along = |id: Id| self.dense(id).is_some_and(|dense| !dense.both(summed).is_empty());
         let largest = self.count(of_a).max(self.count(of_b));
-        // Where all goes through memory, no nest computes more of a product than its sums.
+        // Where all may go through memory, loops between products save nothing by computing one themselves.
         let pays = self.most == usize::MAX
             || !(is_along(a) && is_along(b))
             || largest >= LEAST_FACTOR && counts[2] >= LEAST_SUMMED;

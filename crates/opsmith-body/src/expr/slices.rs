@@ -16,6 +16,8 @@ const FEWEST: usize = 16;
 const MOST_ROOM: usize = 1 << 20;
 /// More rows at a time save nothing.
 const MOST: usize = 128;
+/// Where fewer positions are summed, or are a side of a product, loops that compute products several times take less.
+const LEAST_WIDTH: usize = 24;
 
 /// A graph, and how it is computed slice by slice.
 pub struct Slices {
@@ -60,7 +62,12 @@ impl Graph {
         };
         let of_large: Vec<&Found> =
             all.iter().copied().filter(|found| large(found).next().is_some()).collect();
-        if of_large.iter().map(|found| found.summed).collect::<BTreeSet<Axes>>().len() < 2 {
+        let is_wide = |found: &&Found| {
+            let sides = found.sides.into_iter().chain([found.summed]);
+            sides.map(|axes| finder.count(axes)).all(|count| count >= LEAST_WIDTH)
+        };
+        let summed: BTreeSet<Axes> = of_large.iter().map(|found| found.summed).collect();
+        if summed.len() < 2 || !of_large.iter().all(is_wide) {
             return None;
         }
         let rows = || of_large.iter().flat_map(|found| large(found)).map(|id| finder.axes[id.index()]);
@@ -97,7 +104,7 @@ impl Graph {
                     let [mask, zero] = [mask, zero].map(|id| made.places[id.index()]);
                     let [a, b] = factors
                         .map(|id| made.places[id.index()])
-                        .map(|id| made.push(Node::Select(mask, id, zero)));
+                        .map(|id| made.push_once(Node::Select(mask, id, zero)));
                     made.push(Node::Binary(Binary::Mul, a, b))
                 }
                 _ => made.copy(node),
@@ -126,6 +133,12 @@ impl Rewritten {
     fn push(&mut self, node: Node) -> Id {
         self.nodes.push(node);
         Id(self.nodes.len() as u32 - 1)
+    }
+
+    /// The node that is equal, or a new one.
+    fn push_once(&mut self, node: Node) -> Id {
+        let known = self.nodes.iter().position(|known| *known == node);
+        known.map_or_else(|| self.push(node), |index| Id(index as u32))
     }
 
     fn copy(&mut self, node: &Node) -> Id {
@@ -164,17 +177,21 @@ impl Slicer<'_> {
         let sums =
             self.products.iter().filter(|(_, found)| found.iter().any(|found| found.summed.has(along)));
         let sums: Vec<Id> = sums.map(|(id, _)| *id).collect();
-        let is_late = self.depends_on(&sums);
-        let factors = self.products.iter().filter(|(id, _)| !is_late[id.index()] || sums.contains(id));
-        let factors = factors.flat_map(|(_, found)| found).flat_map(|found| found.factors);
+        let needs_sums = self.depends_on(&sums);
+        let here = self.products.iter().filter(|(id, _)| !needs_sums[id.index()] || sums.contains(id));
+        let factors = here.flat_map(|(_, found)| found).flat_map(|found| found.factors);
         let is_fixed = |id: &Id| !axes(*id).has(along) && self.finder.dense(*id).is_none();
         let fixed: BTreeSet<Id> = factors.filter(is_fixed).collect();
         let kept: Vec<Id> = fixed.iter().chain(&sums).copied().collect();
-        let arrays = |first: usize, count: usize| (first..first + count).map(Place::Temporary);
-        let here = |output: &usize| self.graph.results[*output].axes.has(along);
-        let (main, late): (Vec<usize>, Vec<usize>) = (0..self.graph.outputs.len()).partition(here);
-        let needs_sums = |output: &usize| is_late[self.graph.outputs[*output].index()];
-        if kept.iter().any(|id| axes(*id).has(along)) || main.iter().any(needs_sums) {
+        let has_rows = |output: &usize| self.graph.results[*output].axes.has(along);
+        let (main, others): (Vec<usize>, Vec<usize>) = (0..self.graph.outputs.len()).partition(has_rows);
+        let ids =
+            |outputs: &[usize]| outputs.iter().map(|output| self.graph.outputs[*output]).collect::<Vec<_>>();
+        let is_early = ids(&main).iter().all(|id| !needs_sums[id.index()]);
+        // Sums that are compared are computed once: two ways to do it round in two.
+        let before = self.folds(&kept[..fixed.len()], &BTreeSet::new());
+        let is_once = before.is_disjoint(&self.folds(&[ids(&main), sums.clone()].concat(), &fixed));
+        if kept.iter().any(|id| axes(*id).has(along)) || !is_early || !is_once {
             return None;
         }
         let of_outputs = |outputs: &[usize]| {
@@ -184,33 +201,61 @@ impl Slicer<'_> {
         let of_arrays = |ids: &[Id]| ids.iter().map(|id| (*id, axes(*id))).collect::<Vec<_>>();
         let before = self.piece(&kept, 0, &of_arrays(&kept[..fixed.len()]), along);
         let each = self.piece(&kept, fixed.len(), &[of_outputs(&main), of_arrays(&sums)].concat(), along);
-        let after = self.piece(&kept, kept.len(), &of_outputs(&late), along);
+        let after = self.piece(&kept, kept.len(), &of_outputs(&others), along);
         if !self.is_small(&before) || !self.is_small(&after) {
             return None;
         }
-        let mut own = self.sizes.to_vec();
-        self.free.iter().for_each(|axis| own[axis.index()] = 1);
-        own[along.index()] = block.min(size);
-        let (inputs, outputs) = dense.split_at(self.graph.input_count());
-        let in_memory = |count: usize| std::iter::repeat_n(Some(Axes::NONE), count);
-        let main_outputs = main.iter().map(|output| outputs[*output]);
-        let of_each = inputs.iter().copied().chain(in_memory(kept.len())).chain([None]);
-        let of_each: Vec<_> = of_each.chain(main_outputs).chain(in_memory(sums.len())).collect();
-        let mut finder = Finder::new(&each, &own, &of_each);
-        finder.most = usize::MAX;
-        let products = finder.products()?;
+        let products = self.in_blocks(&each, (along, block), dense, (kept.len(), &main))?;
+        let arrays = |first: usize, count: usize| (first..first + count).map(Place::Temporary);
         let outputs =
             |outputs: &[usize]| outputs.iter().map(|output| Place::Output(*output)).collect::<Vec<_>>();
         let main = outputs(&main).into_iter().chain(arrays(fixed.len(), sums.len())).collect();
-        products.are_along(along).then(|| Slices {
+        Some(Slices {
             free: self.free,
             along,
             block,
             kept: kept.iter().map(|id| axes(*id)).collect(),
             before: Piece { products: Products::whole(before), outputs: arrays(0, fixed.len()).collect() },
             each: Piece { products, outputs: main },
-            after: Piece { products: Products::whole(after), outputs: outputs(&late) },
+            after: Piece { products: Products::whole(after), outputs: outputs(&others) },
         })
+    }
+
+    /// What is computed for a block, cut at its products, if they can be computed block by block in little memory: some outputs, and
+    /// behind them arrays that are kept.
+    fn in_blocks(
+        &self,
+        each: &Graph,
+        (along, block): (Axis, usize),
+        dense: &[Option<Axes>],
+        (kept, main): (usize, &[usize]),
+    ) -> Option<Products> {
+        let mut own = self.sizes.to_vec();
+        self.free.iter().for_each(|axis| own[axis.index()] = 1);
+        own[along.index()] = block.min(own[along.index()]);
+        let (inputs, outputs) = dense.split_at(self.graph.input_count());
+        let arrays = each.outputs.len() - main.len();
+        let in_memory = |count: usize| std::iter::repeat_n(Some(Axes::NONE), count);
+        let read = inputs.iter().copied().chain(in_memory(kept)).chain([None]);
+        let made = main.iter().map(|output| outputs[*output]).chain(in_memory(arrays));
+        let dense: Vec<Option<Axes>> = read.chain(made).collect();
+        let mut finder = Finder::new(each, &own, &dense);
+        finder.most = usize::MAX;
+        let products = finder.products()?;
+        let is_small = products.temporaries.iter().all(|axes| finder.count(*axes) <= MOST_ROOM);
+        (is_small && products.are_along(along)).then_some(products)
+    }
+
+    /// The folds that some nodes are computed from, but for what is computed before.
+    fn folds(&self, ids: &[Id], before: &BTreeSet<Id>) -> BTreeSet<Id> {
+        let (mut seen, mut pending) = (BTreeSet::new(), ids.to_vec());
+        while let Some(id) = pending.pop() {
+            if !before.contains(&id) && seen.insert(id) {
+                pending.extend(self.graph.nodes[id.index()].operands());
+            }
+        }
+        seen.retain(|id| matches!(self.graph.nodes[id.index()], Node::Fold(..)));
+        seen
     }
 
     /// Which nodes are computed from some, or are these.

@@ -253,7 +253,11 @@ impl<'a> Compute<'a> {
     ///
     /// # Errors
     /// `ResourceExhausted` when the memory cannot be had.
+    #[doc(hidden)]
     pub fn temp_bytes(&self, bytes: usize) -> Result<NonNull<u8>> {
+        if bytes > isize::MAX as usize {
+            return Err(Error::resource_exhausted(format!("a temporary of {bytes} bytes is too large")));
+        }
         self.services.allocate_temp(bytes)
     }
 

@@ -6,9 +6,10 @@ use opsmith_core::{Compute, Result};
 
 use super::axes::Lie;
 use super::slices::Sliced;
-use super::stages::{Shape, Stages, held};
+use super::stages::{Shape, Stages, Way, held};
 use super::{Argument, Placed, bytes, widened};
 use crate::kept::Kept;
+use crate::product::OF_A_PART;
 use crate::stored::Stored;
 
 pub(super) struct Cut {
@@ -75,7 +76,10 @@ impl Cut {
         // SAFETY: promised by the caller.
         unsafe {
             match &self.how {
-                How::Whole(stages) => stages.run::<T>(compute, sizes, arguments, inputs, (is_native, None)),
+                How::Whole(stages) => {
+                    let way = Way { is_native, adds: None, of_a_part: OF_A_PART };
+                    stages.run::<T>(compute, sizes, arguments, inputs, way)
+                }
                 How::Slices(sliced) => sliced.run::<T>(compute, sizes, arguments, inputs, is_native),
             }
         }

@@ -54,7 +54,7 @@ fn longest(axes: Axes, sizes: &[usize], arrays: [&Address; 2], at: [usize; 2], l
     longest
 }
 
-/// Computes a product of two arrays into a third one.
+/// Computes a product of two arrays into a third one, in parts of so many multiplications.
 ///
 /// # Safety
 /// The arrays must have numbers of this type wherever their strides along the product's axes reach, which are not negative; those of the
@@ -63,7 +63,7 @@ pub(super) unsafe fn run<W: Wide>(
     product: &Product,
     sizes: &[usize],
     [a, b, to]: [&Address; 3],
-    compute: &Compute<'_>,
+    (compute, of_a_part): (&Compute<'_>, usize),
 ) -> Result<()> {
     let (mut loops, mut again) = (Vec::new(), Vec::new());
     let rows = longest(product.sides[0], sizes, [a, to], [0, 2], &mut loops);
@@ -91,7 +91,7 @@ pub(super) unsafe fn run<W: Wide>(
                 )
             };
             let before = if term > 0 || product.adds { W::one() } else { W::zero() };
-            product::by_shape(product::Product::new(W::one(), a, b, before, c)?, compute)?;
+            product::by_shape(product::Product::new(W::one(), a, b, before, c)?, compute, of_a_part)?;
         }
         Ok(())
     };

@@ -13,13 +13,17 @@ use opsmith_core::{Compute, DType, Error, Result, memory};
 use smallvec::SmallVec;
 
 use super::axes::Lie;
-use super::stages::{Shape, Stages};
+use super::stages::{Shape, Stages, Way};
 use super::{Argument, bytes, bytes_of};
 use crate::kept::Kept;
+use crate::product::{OF_A_PART, OF_A_SMALL_PART};
 use crate::stored::{Stored, Wide};
 
 /// The nanoseconds that a slice is said to take: each is worth a thread.
 const COST: usize = 1 << 20;
+
+/// So many slices are enough for threads. Of fewer, each uses all threads. Threads themselves do not decide that, so that they change no bit.
+const ENOUGH: usize = 8;
 
 pub(super) struct Sliced {
     free: Axes,
@@ -83,8 +87,12 @@ impl Sliced {
         is_native: bool,
     ) -> Result<()> {
         let count = self.free.iter().map(|axis| sizes[axis.index()]).product::<usize>();
-        let call = Call { sliced: self, sizes, own, arguments, inputs, is_native };
-        if count < compute.num_threads() {
+        let is_few = count < ENOUGH;
+        let of_a_part = if is_few { OF_A_SMALL_PART } else { OF_A_PART };
+        let way = Way { is_native, adds: None, of_a_part };
+        let arguments = (Shared(arguments.0), arguments.1);
+        let call = Call { sliced: self, sizes, own, arguments, inputs, way };
+        if is_few {
             let lender = Lender { threads: Some(compute), lent: RefCell::default() };
             // SAFETY: promised by the caller.
             return (0..count).try_for_each(|slice| unsafe { call.slice::<T>(slice, &lender) });
@@ -123,13 +131,16 @@ struct Call<'a> {
     sliced: &'a Sliced,
     sizes: &'a [usize],
     own: usize,
-    arguments: (&'a [Argument], &'a [Lie]),
+    arguments: (Shared<'a>, &'a [Lie]),
     inputs: usize,
-    is_native: bool,
+    way: Way,
 }
 
-// SAFETY: whoever makes a call promises that its arguments may be read and its outputs written, of which each slice has its own.
-unsafe impl Sync for Call<'_> {}
+/// Arguments that threads share.
+struct Shared<'a>(&'a [Argument]);
+
+// SAFETY: whoever makes a call promises that its inputs may be read and its outputs written, of which each slice has its own.
+unsafe impl Sync for Shared<'_> {}
 
 impl Call<'_> {
     /// Computes a slice.
@@ -184,7 +195,7 @@ impl Call<'_> {
         let mut first = T::Wide::of_double(at[along.index()] as f64);
         let first = Array { data: (&raw mut first).cast(), lie: Lie::nowhere() };
         let given = |argument: usize| {
-            let (Argument { data, kind }, lie) = (self.arguments.0[argument], &self.arguments.1[argument]);
+            let (Argument { data, kind }, lie) = (self.arguments.0.0[argument], &self.arguments.1[argument]);
             let place: isize = at.iter().zip(lie.along).map(|(at, stride)| *at as isize * stride).sum();
             let bytes = if data.is_null() { 0 } else { place * bytes::<T>(kind) as isize };
             (Argument { data: data.wrapping_offset(bytes), kind }, lie.clone())
@@ -201,7 +212,7 @@ impl Call<'_> {
         let (sizes, given) = ((&sizes[..], self.own), (&arguments[..], &lies[..]));
         let inputs = self.inputs + arrays.len() + 1;
         // SAFETY: promised by the caller; arguments of a block lie as those of the whole, and `first` is there until this returns.
-        unsafe { stages.run::<T>(&Compute::new(lender), sizes, given, inputs, (self.is_native, adds)) }
+        unsafe { stages.run::<T>(&Compute::new(lender), sizes, given, inputs, Way { adds, ..self.way }) }
     }
 }
 
@@ -238,8 +249,8 @@ struct Lender<'a, 'c> {
     lent: RefCell<Lent>,
 }
 
-// SAFETY: a piece is lent once for each block, and stays where it is until all are computed. The scope of a loop ends when all ranges are
-// done.
+// SAFETY: a piece is lent to one part of a slice at a time, and replaced between parts only; those of arrays that are kept come first, and
+// keep their sizes. The scope of a loop ends when all ranges are done.
 unsafe impl Services for Lender<'_, '_> {
     fn allocate_output(&self, _: usize, _: DType, _: &[usize]) -> Result<*mut u8> {
         Err(Error::internal("a block has its outputs"))
@@ -256,9 +267,10 @@ unsafe impl Services for Lender<'_, '_> {
         }
         let piece = &mut lent.pieces[at];
         if piece.len() < lines {
+            *piece = Vec::new();
             *piece = memory::filled(Line([0; 64]), lines, "temporary memory")?;
         }
-        Ok(NonNull::new(piece.as_mut_ptr().cast()).unwrap_or(NonNull::dangling()))
+        Ok(NonNull::from(&mut piece[..]).cast())
     }
 
     fn keep_string(&self, _: &[u8]) -> Result<NonNull<u8>> {

@@ -15,6 +15,17 @@ use super::{Argument, bytes, bytes_of, is_possible, matrices};
 use crate::kept::Kept;
 use crate::stored::Stored;
 
+/// How stages are run.
+#[derive(Clone, Copy)]
+pub(super) struct Way {
+    /// Whether machine code is allowed.
+    pub(super) is_native: bool,
+    /// Products that sum along this axis add to what there is.
+    pub(super) adds: Option<Axis>,
+    /// How many multiplications there are in a part of a product, each of which a thread computes.
+    pub(super) of_a_part: usize,
+}
+
 /// What is computed, one after another.
 pub(super) struct Stages {
     /// The axes of each array of temporary memory that stages share.
@@ -71,8 +82,7 @@ impl Stages {
         Stages { temporaries, stages }
     }
 
-    /// Computes the outputs, which come after all inputs; as machine code only if that is allowed. Products that sum along the axis
-    /// `adds` add to what there is.
+    /// Computes the outputs, which come after all inputs.
     ///
     /// # Safety
     /// As [`Runner::run`](super::Runner::run), for arguments that lie as those that this was made for.
@@ -82,7 +92,7 @@ impl Stages {
         (sizes, own): (&[usize], usize),
         (arguments, lies): (&[Argument], &[Lie]),
         inputs: usize,
-        (is_native, adds): (bool, Option<Axis>),
+        way: Way,
     ) -> Result<()> {
         let room = Room { compute, sizes, own };
         let mut arrays = Arrays::<T>::default();
@@ -100,10 +110,10 @@ impl Stages {
                 Stage::Product(product) => {
                     let [a, b] = product.factors;
                     let all = [a, b, product.to].map(|place| &arrays.addresses[index(&place)]);
-                    let adds = adds.is_some_and(|axis| product.summed.has(axis));
+                    let adds = way.adds.is_some_and(|axis| product.summed.has(axis));
                     let product = Product { adds: product.adds || adds, ..*product };
                     // SAFETY: the graph was cut at products whose arrays are such numbers, or temporary memory.
-                    unsafe { matrices::run::<T::Wide>(&product, sizes, all, compute)? };
+                    unsafe { matrices::run::<T::Wide>(&product, sizes, all, (compute, way.of_a_part))? };
                 }
                 Stage::Nests { nests, natives, outputs } => {
                     let mut own = match self.stages.len() {
@@ -113,7 +123,7 @@ impl Stages {
                     nests.temporaries.iter().try_for_each(|axes| room.add(&mut own, *axes))?;
                     let Arrays { operands, addresses } = own;
                     let task = Task { nests, sizes, operands, addresses, counts: (read, outputs.len()) };
-                    task.run(compute, if is_native { natives } else { &[] })?;
+                    task.run(compute, if way.is_native { natives } else { &[] })?;
                 }
             }
         }
@@ -175,7 +185,7 @@ impl Room<'_, '_> {
         let shape: Extents = axes.iter().map(|axis| self.sizes[axis.index()]).collect();
         let bytes = bytes_of(&shape, size_of::<T::Wide>())?;
         // What reads it does so after what writes all of it.
-        let memory = self.compute.temp_bytes(bytes.max(1))?.cast::<T::Wide>().as_ptr();
+        let memory = self.compute.temp_bytes(bytes)?.cast::<T::Wide>().as_ptr();
         let lie = Lie::dense(axes, self.sizes, self.own);
         arrays.addresses.push(Address::new(memory.cast(), &lie, size_of::<T::Wide>()));
         arrays.operands.push(Operand::temporary(memory, &lie));

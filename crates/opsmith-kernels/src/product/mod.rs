@@ -14,7 +14,7 @@ use num_traits::Float;
 use opsmith_core::{Compute, Error, Result, ensure, memory};
 
 pub(crate) use self::native::Native;
-pub(crate) use self::threads::PER_NANOSECOND;
+pub(crate) use self::threads::{OF_A_PART, OF_A_SMALL_PART, PER_NANOSECOND};
 
 /// The operands of `c = alpha · a · b + beta · c`, which fit each other.
 #[doc(hidden)]
@@ -83,12 +83,17 @@ pub(crate) fn of_f64(mut product: Product<'_, f64>, compute: Option<&Compute<'_>
     if product.is_trivial() { Ok(()) } else { threads::product(product, compute) }
 }
 
-/// The product of matrices, on the threads of `compute` if there are any: it does not depend on their number.
+/// The product of matrices, on the threads of `compute` if there are any, in parts of so many multiplications: it does not depend on the
+/// number of threads.
 ///
 /// # Errors
 /// `ResourceExhausted` without memory for copies of factors.
-pub(crate) fn by_shape<T: Native>(mut product: Product<'_, T>, compute: Option<&Compute<'_>>) -> Result<()> {
-    if product.is_trivial() { Ok(()) } else { threads::product_by_shape(product, compute) }
+pub(crate) fn by_shape<T: Native>(
+    mut product: Product<'_, T>,
+    compute: Option<&Compute<'_>>,
+    of_a_part: usize,
+) -> Result<()> {
+    if product.is_trivial() { Ok(()) } else { threads::product_by_shape(product, compute, of_a_part) }
 }
 
 /// The product of matrices of floats of 16 bits, which `narrow` makes of float32.

@@ -18,8 +18,10 @@ const MIN_COST: usize = 4_000;
 /// The rows or columns that a part is a multiple of: those of the widest register tile.
 const GRANULE: usize = 16;
 
-/// The multiplications of a part where the shape says how many parts there are, and the most parts.
-const OF_A_PART: usize = 1 << 24;
+/// The multiplications of a part where the shape says how many parts there are; of one product of several that are computed one after
+/// another; and the most parts.
+pub(crate) const OF_A_PART: usize = 1 << 24;
+pub(crate) const OF_A_SMALL_PART: usize = 1 << 21;
 const MOST_PARTS: usize = 64;
 
 /// So many nanoseconds are a unit of a loop that no thread gets more than one of, unless it has to.
@@ -43,16 +45,17 @@ pub(super) fn product<T: Native>(product: Product<'_, T>, compute: Option<&Compu
     in_parts(product, compute, parts)
 }
 
-/// The product, on the threads of `compute` if there are any, in as many parts as its shape says.
+/// The product, on the threads of `compute` if there are any, in as many parts as its shape says, with so many multiplications each.
 ///
 /// # Errors
 /// As [`native::product`] has them.
 pub(super) fn product_by_shape<T: Native>(
     product: Product<'_, T>,
     compute: Option<&Compute<'_>>,
+    of_a_part: usize,
 ) -> Result<()> {
     let Some(compute) = compute else { return native::product(product) };
-    let parts = (work(&product) / OF_A_PART).min(MOST_PARTS);
+    let parts = (work(&product) / of_a_part).min(MOST_PARTS);
     in_parts(product, compute, parts)
 }
 

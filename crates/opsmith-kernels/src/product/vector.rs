@@ -118,16 +118,16 @@ impl<T: NdFloat> Kernel for Combination<'_, T> {
     }
 }
 
-/// How many sums of a scalar product there are side by side, and from how many numbers on. There adding them up takes less than they save.
+/// Columns of so many numbers and more have so many sums side by side: there adding those up takes less than they save.
 const LANES: usize = 64;
 const LONG: usize = 256;
-/// The same of shorter ones. Of these, four are computed at a time: one by one, each would wait for its sums.
+/// The sums of shorter ones. Of these, four columns are computed at a time: one by one, each would wait for its sums.
 const FEW_LANES: usize = 16;
 
 /// Adds the scalar products of `x` and each column of a matrix; those lie one after another.
 ///
-/// There are no closures and no loops over columns within a column's: those are not always compiled into the function for the instruction
-/// set, or with the sums in registers.
+/// Written out without closures, and without inner loops over the four columns, so that all is inlined into the function for the instruction
+/// set and the sums stay in registers.
 struct Products<'a, T> {
     x: &'a [T],
     m: ArrayView2<'a, T>,
@@ -202,7 +202,7 @@ impl<'a, T: NdFloat> Products<'a, T> {
             v = fused::<I, T>(rest[at], c.1[at], v);
             w = fused::<I, T>(rest[at], d.1[at], w);
         }
-        let Some(y) = self.y.get_mut(first..first + 4) else { return };
+        let y = &mut self.y[first..first + 4];
         if !xs.is_empty() {
             (t, u) = (total(&mut p) + t, total(&mut q) + u);
             (v, w) = (total(&mut r) + v, total(&mut s) + w);

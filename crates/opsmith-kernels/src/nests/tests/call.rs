@@ -52,7 +52,7 @@ pub(super) struct Call {
     inputs: Vec<Tensor>,
     outputs: Vec<Tensor>,
     wanted: Vec<usize>,
-    has_specials: bool,
+    pub(super) has_specials: bool,
 }
 
 impl Call {

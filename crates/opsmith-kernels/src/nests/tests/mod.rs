@@ -94,21 +94,26 @@ fn code_computes_what_is_interpreted() {
     assert!(report.failed.is_empty(), "{:#?}", &report.failed[..report.failed.len().min(20)]);
 }
 
-/// Gradients that are computed in slices: of several blocks and of one, of a batch and without.
+/// Gradients that are computed in slices: of several blocks and of one, of a batch and without. Both ways are cut alike, so the reference
+/// decides.
 #[test]
-fn slices_compute_what_is_interpreted() {
+fn slices_compute_what_the_reference_does() {
     let (mut sliced, mut failed) = (0, Vec::new());
     for seed in 0..16 {
         let mut random = Random::new(seed);
         let batch: Vec<_> = (0..random.below(3)).map(|_| (random.of(&[1, 2, 3]), None)).collect();
-        let sizes = [random.of(&[130, 200, 257]), random.of(&[129, 150, 300]), random.of(&[16, 24, 33])];
+        let sizes = [random.of(&[130, 200, 257]), random.of(&[129, 150, 300]), random.of(&[24, 33, 40])];
         let mut axes = [0, 1, 2];
         (1..3).for_each(|index| axes.swap(index, random.below(index + 1)));
         let dims = batch.into_iter().chain(axes.map(|axis| (sizes[axis], Some(axis)))).collect();
-        let call = Call::of(&mut random, dims, families::attention_gradient);
+        let mut call = Call::of(&mut random, dims, families::attention_gradient);
+        call.has_specials = false;
         let outcome =
             if seed % 3 == 0 { call.compare::<f32>(&mut random) } else { call.compare::<f64>(&mut random) };
         sliced += outcome.sliced;
+        if outcome.is_odd {
+            failed.push((seed, "not what the reference gives".to_owned()));
+        }
         failed.extend(outcome.failures.into_iter().map(|failure| (seed, failure)));
     }
     assert!(failed.is_empty(), "{failed:#?}");
