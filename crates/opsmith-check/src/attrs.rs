@@ -69,6 +69,7 @@ pub(crate) fn fix(def: &mut AttrDef, text: &str) -> Result<(), String> {
     let is_text = def.ty.base == AttrBase::String && !def.ty.list && !text.starts_with(['\'', '"']);
     let value = if is_text { Ok(AttrValue::from(text)) } else { def.parse_value(text) };
     let value = value.map_err(|error| format!("attribute `{}`: {}", def.name, error.message()))?;
+    def.check_value(&value).map_err(|error| error.message().to_owned())?;
     (def.min, def.max) = (Bound::Included(value.clone()), Bound::Included(value));
     def.default = None;
     Ok(())

@@ -134,6 +134,9 @@ impl<'a> Sampler<'a> {
                 return Ok(Err(why));
             }
         }
+        if let Some(why) = too_many(&subject.signature) {
+            return Ok(Err(why));
+        }
         match self.patterns(&subject, &given)? {
             Ok(patterns) => self.accepted(subject, &patterns, given),
             Err(why) => Ok(Err(why)),
@@ -326,6 +329,21 @@ impl Calls {
     fn generator<'a>(&'a self, author: &'a RefCell<Author<'static>>) -> Generator<'a, 'static> {
         Generator { subject: &self.subject, profile: PROFILE, patterns: &self.patterns, author }
     }
+}
+
+/// Why no call is generated of an op with a list of more tensors than there can be; none where there is no such list.
+fn too_many(signature: &Signature) -> Option<String> {
+    let args = signature.inputs.iter().chain(&signature.outputs);
+    let defs = args.filter_map(Subject::length_attr).map(|attr| &signature.attrs[attr]);
+    let is_over = |least: i64| usize::try_from(least).is_ok_and(|least| least > Subject::MOST_TENSORS);
+    let over = defs.filter_map(|def| match def.min {
+        Bound::Included(AttrValue::Int(least)) if is_over(least) => Some((&def.name, least)),
+        _ => None,
+    });
+    over.map(|(name, least)| {
+        format!("`{name}` is {least}, and at most {} tensors are generated for a list", Subject::MOST_TENSORS)
+    })
+    .next()
 }
 
 /// Lets lists whose shape is given have a tensor at least.

@@ -130,6 +130,9 @@ impl Subject {
         }
     }
 
+    /// The most tensors that a generated list has.
+    pub(crate) const MOST_TENSORS: usize = 1 << 10;
+
     /// The least length that a list has whose length this attribute says.
     pub(crate) fn least_length(&self, attr: usize) -> usize {
         let def: &AttrDef = &self.signature.attrs[attr];
@@ -137,7 +140,8 @@ impl Subject {
             Bound::Included(opsmith_core::AttrValue::Int(least)) => Some(usize::try_from(least).unwrap_or(0)),
             _ => def.min_len,
         };
-        least.unwrap_or(1)
+        // Of an attribute that is no length it may be any number.
+        least.unwrap_or(1).min(Self::MOST_TENSORS)
     }
 }
 

@@ -175,8 +175,20 @@ fn attributes_are_given_by_their_names() {
         (&["leaky_relu", "--attr", "slope=1", "--attr", "slope=2"], "--attr: `slope` has two values"),
         (&["leaky_relu", "--attr", "slope=steep"], "attribute `slope`: cannot be read as float"),
         (&["leaky_relu", "--attr", "T=float32"], "attribute `T` follows from the inputs"),
+        (
+            &["attr_defaults", "--attr", "ty=DT_DOUBLE"],
+            "attribute `ty` is a dtype, which follows from `--dtype`",
+        ),
+        (&["attr_defaults", "--attr", "l_type=[DT_HALF]"], "attribute `l_type` is a dtype"),
+        (
+            &["fruit_price", "--attr", "fruit=kiwi"],
+            "attribute `fruit` must be one of 'apple', 'orange', got 'kiwi'",
+        ),
+        // Refused at once, and before anything of that size is made.
+        (&["zero_out_preserve", "--attr", "preserve_index=9223372036854775807"], "preserve_index"),
     ] {
-        let output = bench("activations", arguments);
+        let library = if matches!(arguments[0], "leaky_relu") { "activations" } else { "zero_out" };
+        let output = bench(library, arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?} {}", stdout(&output));
         assert!(stderr(&output).contains(message), "{arguments:?} {}", stderr(&output));
     }

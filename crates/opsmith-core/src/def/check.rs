@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::model::{Allowed, AttrDef};
 use super::text::{Quoted, counted, joined};
+use crate::Error;
 use crate::attr::{AttrBase, AttrType, AttrValue, MAX_LIST, MAX_TEXT};
 
 /// A constraint that a value breaks: what the value must be, and what it is.
@@ -47,6 +48,15 @@ impl AttrDef {
     }
 
     /// Checks a value of the attribute's type against its constraints.
+    ///
+    /// # Errors
+    /// `InvalidArgument` that names the attribute, says what it must be and what came.
+    pub fn check_value(&self, value: &AttrValue) -> Result<(), Error> {
+        let wrong = |wrong: Violation| Error::invalid_argument(format!("attribute `{}` {wrong}", self.name));
+        self.check(value).map_err(wrong)
+    }
+
+    /// As [`check_value`](Self::check_value), for callers that name the attribute.
     ///
     /// # Errors
     /// What is wrong, to follow the attribute's name: "must be at least 1, got 0".
