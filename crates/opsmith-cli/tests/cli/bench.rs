@@ -163,9 +163,9 @@ fn shapes_are_given_by_the_names_of_inputs() {
 fn attributes_are_given_by_their_names() {
     let given = report("activations", &["leaky_relu", "--attr", "slope=0.25", "--sizes", "2"]);
     assert_eq!(given["ops"][0]["times"][0]["attributes"], "slope = 0.25", "{given}");
-    let given = report("median_pool", &["median_pool", "--attr", "ksize=[2, 3]", "--shape", "x=1,1,8,8"]);
+    let given = report("zero_out", &["attr_defaults", "--attr", "l_float=[0.5, 2]"]);
     assert!(
-        given["ops"][0]["times"][0]["attributes"].as_str().unwrap().contains("ksize = [2, 3]"),
+        given["ops"][0]["times"][0]["attributes"].as_str().unwrap().contains("l_float = [0.5, 2.0]"),
         "{given}"
     );
     for (arguments, message) in [
