@@ -78,6 +78,8 @@ def cases(options: Options) -> Iterator[Case]:
     yield nearest(library, has_keops)
     yield distances(library)
     yield from attentions(library, torch.float32)
+    yield from attentions(library, torch.float32, (64, 4, 64, 64))
+    yield from attentions(library, torch.float32, (1, 1, 4096, 64))
     yield from attentions(library, torch.float32, causal=True)
     yield from attentions(library, torch.bfloat16)
     if has_keops:
@@ -167,12 +169,14 @@ def distances(library: Any) -> Case:
     return Case("cosine distances, 4096 x 4096 x 128", contenders, targets, twice=True)
 
 
-def attentions(library: Any, dtype: torch.dtype, *, causal: bool = False) -> Iterator[Case]:
+def attentions(
+    library: Any, dtype: torch.dtype, shape: tuple[int, ...] = (2, 8, 1024, 64), *, causal: bool = False
+) -> Iterator[Case]:
     """Attention forward, and backward alone."""
     import torch
 
-    positions = 1024
-    query, key, value, upstream = (torch.randn(2, 8, positions, 64).to(dtype) for _ in range(4))
+    positions = shape[-2]
+    query, key, value, upstream = (torch.randn(shape).to(dtype) for _ in range(4))
     length = torch.tensor(positions)
     attend = partial(torch.nn.functional.scaled_dot_product_attention, is_causal=causal)
 
@@ -182,7 +186,8 @@ def attentions(library: Any, dtype: torch.dtype, *, causal: bool = False) -> Ite
     is_half = dtype == torch.bfloat16
     tolerance = {"rtol": 2e-2, "atol": 2e-3} if is_half else {"rtol": 1e-4, "atol": 1e-5}
     torch.testing.assert_close(ours(query, key, value), attend(query, key, value), **tolerance)
-    name = "attention, 2 x 8 x 1024 x 64" + (", causal" if causal else "") + (", bfloat16" if is_half else "")
+    kinds = ", causal" * causal + ", bfloat16" * is_half
+    name = f"attention, {' x '.join(map(str, shape))}{kinds}"
     targets = [Target(1.2, ("PyTorch",))]
     functions: dict[str, Function] = {OURS: ours, "PyTorch": attend}
     forward = {who: partial(function, query, key, value) for who, function in functions.items()}

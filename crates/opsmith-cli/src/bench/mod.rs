@@ -31,7 +31,7 @@ use measure::Measured;
   opsmith bench target/release/libdistances.so
   opsmith bench libactivations.so gelu --sizes 64,512,4096 --dtype float64
   opsmith bench libactivations.so swiglu --shape x=1000,1000 --shape gate=1000
-  opsmith bench libboxes.so roi_mean_pool --shape features=64,64,64 --attr size=7
+  opsmith bench libactivations.so leaky_relu --attr slope=0.2
   opsmith bench libdistances.so --gradients --plot distances.svg
   opsmith bench libdistances.so --json > times.json")]
 pub(crate) struct Options {

@@ -30,15 +30,15 @@ pub(super) struct Sliced {
     along: Axis,
     block: usize,
     kept: Vec<Axes>,
-    before: Option<Stage>,
+    before: Option<Phase>,
     /// For whole blocks, and for the last one if that has fewer positions.
-    whole: Stage,
-    rest: Option<Stage>,
-    after: Option<Stage>,
+    whole: Phase,
+    rest: Option<Phase>,
+    after: Option<Phase>,
 }
 
-/// A part of the computation of a slice.
-struct Stage {
+/// What is computed before the blocks of a slice, for each, or behind them.
+struct Phase {
     stages: Stages,
     outputs: Vec<Place>,
 }
@@ -53,7 +53,7 @@ impl Sliced {
     ) -> Sliced {
         let Slices { free, along, block, kept, before, each, after } = slices;
         let size = sizes[along.index()];
-        let stage = |piece: &Piece, positions: usize| {
+        let phase = |piece: &Piece, positions: usize| {
             let sizes = block_sizes(sizes, free, (along, positions));
             let array = |axes: &Axes| Lie::dense(*axes, &sizes, own).held(T::HELD, size_of::<T>());
             let first = Lie::nowhere().held(T::HELD, size_of::<T>());
@@ -66,11 +66,11 @@ impl Sliced {
             let lies: Vec<Lies> = read.chain(made).collect();
             let given = (&lies[..], inputs + kept.len() + 1);
             let stages = Stages::new::<T>(piece.products.clone(), (&sizes, own), given, known);
-            Stage { stages, outputs: piece.outputs.clone() }
+            Phase { stages, outputs: piece.outputs.clone() }
         };
-        let once = |piece: &Piece| (!piece.outputs.is_empty()).then(|| stage(piece, size));
-        let rest = (size > block && size % block > 0).then(|| stage(&each, size % block));
-        let (before, whole, after) = (once(&before), stage(&each, block.min(size)), once(&after));
+        let once = |piece: &Piece| (!piece.outputs.is_empty()).then(|| phase(piece, size));
+        let rest = (size > block && size % block > 0).then(|| phase(&each, size % block));
+        let (before, whole, after) = (once(&before), phase(&each, block.min(size)), once(&after));
         Sliced { free, along, block, before, whole, rest, after, kept }
     }
 
@@ -114,7 +114,7 @@ impl Sliced {
     /// The nests of all stages, as machine code those that can be.
     pub(super) fn natives(&self) -> impl Iterator<Item = &Option<super::made::Native>> {
         let all = self.before.iter().chain([&self.whole]).chain(&self.rest).chain(&self.after);
-        all.flat_map(|stage| stage.stages.natives())
+        all.flat_map(|phase| phase.stages.natives())
     }
 }
 
@@ -167,9 +167,9 @@ impl Call<'_> {
             for begin in (0..size).step_by(*block) {
                 at[along.index()] = begin;
                 let positions = (*block).min(size - begin);
-                let stage = if positions == *block { whole } else { rest.as_ref().unwrap_or(whole) };
+                let phase = if positions == *block { whole } else { rest.as_ref().unwrap_or(whole) };
                 let adds = (begin > 0).then_some(*along);
-                self.part::<T>(stage, &at, (positions, adds), (&arrays, lender))?;
+                self.part::<T>(phase, &at, (positions, adds), (&arrays, lender))?;
             }
             at[along.index()] = 0;
             match after {
@@ -185,7 +185,7 @@ impl Call<'_> {
     /// As [`slice`](Self::slice); the arrays are there.
     unsafe fn part<T: Stored>(
         &self,
-        Stage { stages, outputs }: &Stage,
+        Phase { stages, outputs }: &Phase,
         at: &[usize; Axis::MOST],
         (positions, adds): (usize, Option<Axis>),
         (arrays, lender): (&[Array], &Lender<'_, '_>),

@@ -118,10 +118,11 @@ impl<T: NdFloat> Kernel for Combination<'_, T> {
     }
 }
 
-/// Columns of so many numbers and more have so many sums side by side: there adding those up takes less than they save.
-const LANES: usize = 64;
+/// A column of at least so many numbers is long.
 const LONG: usize = 256;
-/// The sums of shorter ones. Of these, four columns are computed at a time: one by one, each would wait for its sums.
+/// How many sums a long column has side by side: adding them up takes less than they save.
+const LANES: usize = 64;
+/// The same of a short one. Four short columns are computed at a time: one by one, each would wait for its sums.
 const FEW_LANES: usize = 16;
 
 /// Adds the scalar products of `x` and each column of a matrix; those lie one after another.
